@@ -1,0 +1,185 @@
+"""Environments: a stack's lock made into a folder with a Python, content-addressed by the lock."""
+
+import hashlib
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from harness import process
+from harness.cache import cache_root, make_once
+from harness.errors import InfrastructureError, UserError
+from harness.stack import Stack
+
+__all__ = ["Environment", "build", "installed_packages", "lock_packages"]
+
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A built environment. `digest` is the address of its content: locks, Python and platform."""
+
+    folder: Path
+    digest: str
+    packages: dict[str, str]
+    """Distribution name (normalised) -> version, as installed."""
+
+    @property
+    def python(self) -> Path:
+        """The environment's interpreter."""
+        return self.folder / "bin" / "python"
+
+
+def build(
+    stack: Stack, *, extra_locks: Sequence[Path] = (), say: Callable[[str], None] = lambda _: None
+) -> Environment:
+    """Return the environment of `stack`, built now if it is not in the cache.
+
+    With an unchanged lock this touches no network. `extra_locks` are further hashed lock files
+    (test tools). Raises `UserError` for an unresolved stack or an unsuitable Python, and
+    `InfrastructureError` if the installer fails: its own words name the package.
+    """
+    stack.require_resolved()
+    interpreter = _interpreter(stack)
+    locks = [stack.lock, *extra_locks]
+    digest = _digest(locks)
+    folder = cache_root() / "environments" / f"{stack.name}-{digest[:16]}"
+
+    def make(partial: Path) -> None:
+        say(
+            f"building the environment of stack {stack.name} ({len(lock_packages(stack.lock))} packages) in {folder}"
+        )
+        _install(interpreter, locks, partial)
+        _verify(locks, partial)
+
+    make_once(folder, make)
+    return Environment(folder, digest, installed_packages(folder))
+
+
+def _interpreter(stack: Stack) -> str:
+    if platform.python_version() not in SpecifierSet(stack.python):
+        raise UserError(
+            f"stack `{stack.name}` needs Python {stack.python}, this is {platform.python_version()}. "
+            "Next: run `make` with PYTHON=/path/to/such/a/python."
+        )
+    # The base interpreter, not the controller's own environment.
+    return str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
+
+
+def _digest(locks: Sequence[Path]) -> str:
+    total = hashlib.sha256()
+    for lock in locks:
+        total.update(hashlib.sha256(lock.read_bytes()).digest())
+    # The exact Python is part of what runs; its build decides which wheels fit.
+    total.update(f"{sys.version}|{'-'.join(platform.libc_ver())}|{platform.machine()}".encode())
+    return total.hexdigest()
+
+
+def _install(interpreter: str, locks: Sequence[Path], partial: Path) -> None:
+    uv = str(Path(sys.prefix) / "bin" / "uv")
+    env = {**os.environ, **_index_environment(), "UV_PYTHON_DOWNLOADS": "never"}
+    _uv(
+        [uv, "venv", "--quiet", "--relocatable", "--python", interpreter, "--allow-existing", str(partial)],
+        env,
+    )
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--python",
+        str(partial / "bin" / "python"),
+    ]
+    for lock in locks:
+        install += ["-r", str(lock)]
+    _uv(install, env)
+
+
+def _uv(argv: list[str], env: dict[str, str]) -> None:
+    done = process.run(argv, env=env)
+    if done.returncode != 0:
+        raise InfrastructureError(
+            f"`{' '.join(argv[:3])}` failed (exit {done.returncode}):\n{done.output.strip()}"
+        )
+
+
+@cache
+def _index_environment() -> dict[str, str]:
+    """uv does not read pip's configuration: hand the machine's own index on to it."""
+    if "UV_DEFAULT_INDEX" in os.environ or "UV_INDEX_URL" in os.environ:
+        return {}
+    done = process.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"])
+    index = done.output.strip() if done.returncode == 0 else ""
+    return {"UV_DEFAULT_INDEX": index} if index.startswith(("http", "file:")) else {}
+
+
+def _verify(locks: Sequence[Path], folder: Path) -> None:
+    wanted: dict[str, str] = {}
+    for lock in locks:
+        wanted.update(lock_packages(lock))
+    found = installed_packages(folder)
+    wrong = [
+        f"{name}: the lock says {wanted.get(name, 'nothing')}, installed is {found.get(name, 'nothing')}"
+        for name in sorted(wanted.keys() | found.keys())
+        if wanted.get(name) != found.get(name)
+    ]
+    if wrong:
+        raise InfrastructureError("the environment is not the lock: " + "; ".join(wrong))
+
+
+def lock_packages(lock: Path) -> dict[str, str]:
+    """Return the packages of a hashed lock file: normalised name -> full version with its label.
+
+    Raises `UserError` for a requirement that is not `name==version --hash=...`.
+    """
+    packages: dict[str, str] = {}
+    for number, text in _logical_lines(lock):
+        match = _PIN.match(text)
+        if match is None:
+            raise UserError(f"{lock}:{number}: found {text[:60]!r}, expected `name==version --hash=...`")
+        if "--hash=sha256:" not in text:
+            raise UserError(f"{lock}:{number}: {match['name']} has no hash. Next: lock again.")
+        packages[canonicalize_name(match["name"])] = match["version"]
+    if not packages:
+        raise UserError(f"{lock}: no package in it. Next: lock again.")
+    return packages
+
+
+def _logical_lines(lock: Path) -> list[tuple[int, str]]:
+    logical: list[tuple[int, str]] = []
+    pending, start = "", 0
+    for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.split(" #")[0].strip()
+        if not pending and (not text or text.startswith("#")):
+            continue
+        start = start if pending else number
+        pending += text.removesuffix("\\")
+        if not text.endswith("\\"):
+            logical.append((start, pending))
+            pending = ""
+    if pending:
+        logical.append((start, pending))
+    return logical
+
+
+def installed_packages(folder: Path) -> dict[str, str]:
+    """Return the distributions installed in an environment: normalised name -> version, from their metadata."""
+    packages: dict[str, str] = {}
+    for info in folder.glob("lib/python3*/site-packages/*.dist-info"):
+        for line in (info / "METADATA").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Name: "):
+                name = canonicalize_name(line[6:].strip())
+            elif line.startswith("Version: "):
+                packages[name] = line[9:].strip()
+                break
+    return packages

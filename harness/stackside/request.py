@@ -1,0 +1,85 @@
+"""What a run was asked: `request.json`, written by the controller, read on every rank."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ENVIRONMENT_VARIABLE", "Request", "current", "write_observed"]
+
+ENVIRONMENT_VARIABLE = "HARNESS_REQUEST"
+"""Path of the request file of the run this process belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A training run as it was asked. Paths are absolute; see docs/adding-a-recipe.md for the fields."""
+
+    recipe: str
+    run: str
+    stack: str
+    folder: str
+    recipe_folder: str
+    config: str
+    ranks: int
+    steps: int
+    seq_len: int
+    local_batch_size: int
+    seed: int
+    compute_dtype: str
+    device_layer: str
+    trainer: str
+    model: str
+    corpus: str
+    initial: str
+    """`random` (every rank draws), `seed-checkpoint` (`initial_load_path`), `make-seed` or `published`."""
+    initial_load_path: str | None
+    export: bool
+    overrides: list[str]
+    sizes: dict[str, Any]
+    configuration: dict[str, Any]
+    weights_probe: str | int = "all"
+    salt: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def observed(self) -> Path:
+        """Folder for what is recorded."""
+        return Path(self.folder) / "observed"
+
+    @property
+    def dump(self) -> Path:
+        """torchtitan's dump folder."""
+        return Path(self.folder) / "dump"
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the model's Hugging Face configuration."""
+        config: dict[str, Any] = json.loads((Path(self.model) / "config.json").read_text(encoding="utf-8"))
+        return config
+
+
+_current: Request | None = None
+
+
+def current() -> Request:
+    """Return this process's request. Raises `RuntimeError` when started without the harness."""
+    global _current
+    if _current is None:
+        path = os.environ.get(ENVIRONMENT_VARIABLE)
+        if path is None:
+            raise RuntimeError(
+                f"{ENVIRONMENT_VARIABLE} is not set: recipes read their sizes and assets from the request file of a "
+                "run. Next: start the run with `harness run`, or set it to the request.json of an earlier run."
+            )
+        _current = Request(**json.loads(Path(path).read_text(encoding="utf-8")))
+    return _current
+
+
+def write_observed(name: str, value: Any) -> None:
+    """Write `observed/<name>` as JSON, whole or not at all."""
+    path = current().observed / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(path)
