@@ -1,5 +1,6 @@
 """The stage `run`: one run of a recipe, executed once, leaving evidence."""
 
+import datetime
 import os
 import platform
 import secrets
@@ -14,6 +15,7 @@ from harness.cache import cache_root
 from harness.environment import Environment
 from harness.errors import InfrastructureError, UserError
 from harness.evidence import Evidence, redact
+from harness.key_report import check_fresh_dump_folder
 from harness.launch import Ended, Job, Launcher, torchrun_command
 from harness.outcome import Outcome, RunEnd, classify
 from harness.project import package_parent
@@ -67,10 +69,10 @@ class Executor:
 
     def _open(self, evidence: Evidence, recipe: Recipe, name: str) -> None:
         if evidence.folder.exists():
-            held = ", ".join(sorted(path.name for path in evidence.folder.iterdir())) or "nothing"
+            held = ", ".join(sorted(path.name for path in evidence.folder.iterdir()))
             raise UserError(
-                f"{evidence.folder} already holds a run ({held}): torchtitan would resume from its checkpoint, train no "
-                "step and exit 0. Next: choose another --output folder, or remove this one."
+                f"{evidence.folder} already holds a run ({held}): torchtitan would resume from its checkpoint, "
+                "train no step and exit 0. Next: choose another --output folder, or remove this one."
             )
         for folder in (evidence.folder, evidence.observed, evidence.logs):
             folder.mkdir(parents=True)
@@ -90,7 +92,17 @@ class Executor:
                 "faults": list(self.faults),
             },
         )
-        evidence.write("run.json", {"recipe": recipe.name, "run": name, "stack": self.stack.name})
+        evidence.write(
+            "run.json",
+            {
+                "recipe": recipe.name,
+                "run": name,
+                "stack": self.stack.name,
+                "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                # Repeats a training run by hand, in a fresh copy of the folder.
+                "torchrun": torchrun_command(self.environment.python, self.stack.ranks),
+            },
+        )
 
     def _write_outcome(self, evidence: Evidence, end: RunEnd | None, seconds: float) -> None:
         state = "running" if end is None else "ended"
@@ -134,13 +146,18 @@ class Executor:
             export_faults.leave_stale_checkpoint(evidence.dump)
         if request["initial"] == "seed-checkpoint":
             progress("phase", {"phase": "seed checkpoint"})
-            seed = self._seed(recipe, name, run, request, progress)
+            seed = self._seed(recipe, run, request)
             if isinstance(seed, RunEnd):
                 return seed
             request["initial_load_path"] = request["configuration"]["checkpoint.initial_load_path"] = str(
                 seed
             )
         evidence.write("request.json", request)
+        fresh = check_fresh_dump_folder(
+            evidence.dump, initial_load="published weights" if run.initial == "published" else None
+        )
+        if fresh.findings:
+            return RunEnd(Outcome.FAILED, fresh.findings[0].message)
         progress("phase", {"phase": "training"})
         end = self._ranks(evidence, self.stack.ranks, progress)
         if end.outcome is not Outcome.PASSED:
@@ -192,9 +209,7 @@ class Executor:
             return RunEnd(end.outcome, f"{module} failed: {end.reason}; see {job.log}")
         return end
 
-    def _seed(
-        self, recipe: Recipe, name: str, run: Run, request: Mapping[str, Any], progress: Progress
-    ) -> Path | RunEnd:
+    def _seed(self, recipe: Recipe, run: Run, request: Mapping[str, Any]) -> Path | RunEnd:
         """Make the checkpoint that all ranks start from, by one rank; shared by the runs that start alike."""
         key = f"{run.config}-{run.model}"
         if key not in self._seeds:
@@ -288,10 +303,6 @@ class Executor:
             "HARNESS_REQUEST": str(evidence.folder / "request.json"),
             "HARNESS_LOGS": str(evidence.logs),
         }
-
-    def command(self, evidence: Evidence) -> list[str]:
-        """Return the torchrun command that repeats a training run by hand."""
-        return torchrun_command(self.environment.python, self.stack.ranks)
 
 
 def child_environment(stack: Stack) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.errors import UserError
+from harness.files import FileModel, load_model
 from harness.recipe import Recipe
 from harness.stack import Stack
-from harness.yaml_files import FileModel, load_model
 
 __all__ = ["Band", "Expectations", "Measured", "Published", "load_expectations"]
 

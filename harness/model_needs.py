@@ -105,20 +105,20 @@ def model_needs(config: Mapping[str, Any]) -> ModelNeeds:
     tied = flag_of(config, "tie_word_embeddings")
     hidden, vocabulary = size_of(config, "hidden_size"), size_of(config, "vocab_size")
     head_shape = (vocabulary, hidden)
-    before: Shapes = {"model.embed_tokens.weight": head_shape}
-    after: Shapes = {"model.norm.weight": (hidden,)} | ({} if tied else {"lm_head.weight": head_shape})
     attention = _attention(config, hidden)
-    layers: list[tuple[Shapes, Shapes]] = [
-        _feed_forward(config, layer, hidden) for layer in range(size_of(config, "num_hidden_layers"))
-    ]
+    layers = [_feed_forward(config, layer, hidden) for layer in range(size_of(config, "num_hidden_layers"))]
     forms = []
     for form in range(2 if model_type == "qwen3_moe" else 1):
-        shapes: dict[str, tuple[int, ...]] = dict(before)
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": head_shape}
         for layer, feed_forward in enumerate(layers):
             prefix = f"model.layers.{layer}."
-            shapes |= {prefix + name: shape for name, shape in attention.items()}
-            shapes |= {prefix + name: shape for name, shape in feed_forward[form].items()}
-        forms.append(MappingProxyType({**shapes, **after}))
+            for part in (attention, feed_forward[form]):
+                for name, shape in part.items():
+                    shapes[prefix + name] = shape
+        shapes["model.norm.weight"] = (hidden,)
+        if not tied:
+            shapes["lm_head.weight"] = head_shape
+        forms.append(MappingProxyType(shapes))
     return ModelNeeds(
         model_type,
         forms[0],

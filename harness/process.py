@@ -62,7 +62,8 @@ def run(
         process = _start(
             argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
         )
-        ended, output = _wait(process, started, timeout, on_tick)
+        with process:
+            ended, output = _wait(process, started, timeout, on_tick)
     if log is not None:
         output = log.read_bytes()
     text = output.decode("utf-8", errors="replace")
@@ -75,19 +76,20 @@ def _wait(
     timeout: float | None,
     on_tick: Callable[[], None] | None,
 ) -> tuple[Ended, bytes]:
-    while True:
-        try:
-            output, _ = process.communicate(timeout=_TICK_SECONDS)
-            return "exited", output or b""
-        except subprocess.TimeoutExpired:
-            if timeout is not None and time.monotonic() - started > timeout:
-                stop_group(process)
-                return "timeout", process.communicate()[0] or b""
-            if on_tick is not None:
-                on_tick()
-        except BaseException:
-            stop_group(process)
-            raise
+    try:
+        while True:
+            try:
+                output, _ = process.communicate(timeout=_TICK_SECONDS)
+                return "exited", output or b""
+            except subprocess.TimeoutExpired:
+                if timeout is not None and time.monotonic() - started > timeout:
+                    stop_group(process)
+                    return "timeout", process.communicate()[0] or b""
+                if on_tick is not None:
+                    on_tick()
+    except BaseException:
+        stop_group(process)
+        raise
 
 
 def _start(argv: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
@@ -129,7 +131,7 @@ class Service:
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> None:
         """Start it; stderr goes to `log`. Raises `InfrastructureError` if it cannot be started."""
         log.parent.mkdir(parents=True, exist_ok=True)
-        self.log = log
+        self.program, self.log = argv[0], log
         with log.open("ab") as sink:
             self.process = _start(
                 argv, env=env, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink, bufsize=0
@@ -178,7 +180,7 @@ class Service:
     def _gone(self) -> str:
         code = self.process.poll()
         tail = self.log.read_text(errors="replace").strip().splitlines()[-5:]
-        return f"`{self.process.args[0]}` ended early (exit {code}); last words in {self.log}: {' | '.join(tail)}"  # type: ignore[index]
+        return f"`{self.program}` ended early (exit {code}); last words in {self.log}: {' | '.join(tail)}"
 
     def stop(self) -> None:
         """Stop the process and everything it started."""

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from harness.errors import UserError
+from harness.files import FileModel, load_model
 from harness.stack import Profile, Stack
-from harness.yaml_files import FileModel, load_model
 
 __all__ = ["CHECKS", "Override", "Recipe", "Run", "list_recipes", "load_recipe", "load_recipes"]
 

@@ -4,7 +4,6 @@ Only headers are read, so a folder of any size takes milliseconds. Every defect 
 result; a damaged folder never raises.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import Any
 
 from harness.checks.finding import Finding
 from harness.checks.wording import counted, few, shown
-from harness.safetensors_header import Tensor, find_duplicates
+from harness.safetensors_header import Tensor, parse_json
 from harness.safetensors_index import (
     INDEX_NAME,
     check_index,
@@ -21,7 +20,14 @@ from harness.safetensors_index import (
     check_shard_names,
     parse_weight_map,
 )
-from harness.safetensors_shard import POINTER, first_difference, read_header, tensor_bytes, tensor_sha256
+from harness.safetensors_shard import (
+    POINTER,
+    first_difference,
+    read_header,
+    read_regular,
+    tensor_bytes,
+    tensor_sha256,
+)
 
 __all__ = [
     "CONFIG_NAME",
@@ -61,7 +67,7 @@ class CheckpointFiles:
     @property
     def nbytes(self) -> int:
         """Size of all tensors in bytes, headers excluded."""
-        return sum(tensor.end - tensor.start for tensor in self.tensors.values())
+        return sum([tensor.end - tensor.start for tensor in self.tensors.values()])
 
 
 def read_checkpoint(folder: Path, *, require_config: bool = True) -> CheckpointFiles:
@@ -106,17 +112,15 @@ def read_json_object(path: Path, kind: str) -> tuple[dict[str, Any] | None, list
     label, code, data = shown(path.name), f"files.{kind}-json", {"file": str(path)}
     problem = ""
     try:
-        if not path.is_file():
-            return None, [Finding("files.unreadable", f"{label} is not a file that can be read.", data)]
-        raw = path.read_bytes() if path.stat().st_size <= _JSON_LIMIT else b""
-        if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(POINTER):
+        raw = read_regular(path, _JSON_LIMIT)
+        if raw is None:
+            return None, [Finding("files.unreadable", f"{label} is no regular file of readable size.", data)]
+        if raw[:64].lstrip(b"\xef\xbb\xbf \r\n\t").startswith(POINTER):
             message = (
                 f"{label} is a git-lfs pointer (text, {len(raw)} bytes), not the file. Fetch the real one."
             )
             return None, [Finding("files.lfs-pointer", message, data)]
-        text = raw.decode("utf-8")
-        document = json.loads(text)
-        repeated = find_duplicates(text)
+        document, repeated = parse_json(raw.decode("utf-8"))
     except OSError as error:
         return None, [Finding("files.unreadable", f"{label} cannot be read: {error.strerror}.", data)]
     except (ValueError, RecursionError) as error:
@@ -184,9 +188,9 @@ def _read_headers(
         if found:
             faulty.add(file)
             problems += found
-        if not header.keys().isdisjoint(tensors):
-            twice += [(name, located[name], file) for name in header if name in tensors]
         tensors.update(header)
+        if len(tensors) != len(located) + len(header):
+            twice += [(name, located[name], file) for name in header if name in located]
         located.update(dict.fromkeys(header, file))
     if twice:
         located.update({name: index[name] for name, _, _ in twice if name in index})

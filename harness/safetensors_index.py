@@ -22,17 +22,13 @@ def parse_weight_map(document: Mapping[str, Any], label: str) -> tuple[dict[str,
     lies beside its index, and a path that leads elsewhere is never opened.
     """
     weight_map = document.get("weight_map")
-    if (
-        not isinstance(weight_map, dict)
-        or not all(isinstance(shard, str) for shard in weight_map.values())
-        or not weight_map
-    ):
+    if not isinstance(weight_map, dict) or set(map(type, weight_map.values())) != {str}:
         message = f"{label}: weight_map is not a filled object from tensor name to shard file; fetch the index again."
         return None, [Finding("files.index-json", message, {"file": label})]
-    outside = {name: shard for name, shard in weight_map.items() if not _is_plain(shard)}
-    if not outside:
+    paths = sorted(shard for shard in set(weight_map.values()) if not _is_plain(shard))
+    if not paths:
         return weight_map, []
-    paths = sorted(set(outside.values()))
+    outside = {name for name, shard in weight_map.items() if shard in paths}
     finding = Finding(
         "files.index-path",
         f"{label}: {counted(len(outside), 'tensor')} mapped to {counted(len(paths), 'path')} that is no plain file "

@@ -18,7 +18,7 @@ from harness.checks.wording import shown
 from harness.errors import UserError
 from harness.safetensors_header import HEADER_LIMIT, Tensor, parse_header
 
-__all__ = ["POINTER", "first_difference", "read_header", "tensor_bytes", "tensor_sha256"]
+__all__ = ["POINTER", "first_difference", "read_header", "read_regular", "tensor_bytes", "tensor_sha256"]
 
 POINTER = b"version https://git-lfs"
 """How the text file begins that git-lfs leaves in place of a file that was not fetched."""
@@ -61,6 +61,21 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], tuple[Finding, ...]]:
     if size < _SMALLEST and problems and problems[0].code == "files.header-json":
         return {}, (_too_small(path, size),)
     return tensors, problems
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """Return the content of a regular file of at most `limit` bytes, None for anything else.
+
+    Raises `OSError` for a file that cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            return None
+        return os.pread(descriptor, status.st_size, 0)
+    finally:
+        os.close(descriptor)
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:

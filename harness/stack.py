@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.errors import UserError
-from harness.yaml_files import FileModel, load_model
+from harness.files import FileModel, load_model
 
 __all__ = ["HubAssets", "Profile", "Stack", "SyntheticAssets", "Unresolved", "list_stacks", "load_stack"]
 

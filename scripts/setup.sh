@@ -23,6 +23,6 @@ if [ -z "${UV_DEFAULT_INDEX:-}" ]; then
   index=$("$venv/bin/python" -m pip config get global.index-url 2>/dev/null || true)
   [ -z "$index" ] || export UV_DEFAULT_INDEX=$index
 fi
-"$venv/bin/uv" pip sync --quiet --python "$venv/bin/python" --require-hashes "$lock"
+"$venv/bin/uv" pip sync --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes "$lock"
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --editable .
 touch "$venv/.complete"

@@ -9,12 +9,12 @@ from typing import Any
 from harness.checks.finding import CheckResult, Finding, judge
 from harness.stackside.configuration import MISSING, differences
 
-__all__ = ["check"]
+__all__ = ["check_configuration"]
 
 NAME = "configuration"
 
 
-def check(resolved: Mapping[str, Any], expected: Mapping[str, Any]) -> CheckResult:
+def check_configuration(resolved: Mapping[str, Any], expected: Mapping[str, Any]) -> CheckResult:
     """Judge a resolved configuration (nested dictionaries) against asked values by dotted key."""
     findings = []
     for difference in differences(resolved, expected):

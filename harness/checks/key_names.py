@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-__all__ = ["WRAPPERS", "AllowedKeys", "PrefixFault", "canonicalise", "find_prefix_fault", "likely_renames", "wrappers_in"]
+__all__ = [
+    "WRAPPERS",
+    "AllowedKeys",
+    "PrefixFault",
+    "canonicalise",
+    "find_prefix_fault",
+    "likely_renames",
+    "wrappers_in",
+]
 
 WRAPPERS = (
     "_orig_mod",  # torch.compile, at whatever level it was called
@@ -59,13 +67,15 @@ class PrefixFault:
         """The repair in words."""
         if not self.remove:
             return f'adding prefix "{self.add}"'
-        return f'removing prefix "{self.remove}"' if not self.add else f'replacing prefix "{self.remove}" by "{self.add}"'
+        return (
+            f'removing prefix "{self.remove}"'
+            if not self.add
+            else f'replacing prefix "{self.remove}" by "{self.add}"'
+        )
 
 
 def wrappers_in(name: str) -> tuple[str, ...]:
     """Return the wrapper components in `name`, in order, repeated as they stand."""
-    if "mod" not in name:
-        return ()
     return tuple(component for component in name.split(".") if component in WRAPPERS)
 
 
@@ -133,9 +143,8 @@ def _change(name: str, wanted: str) -> tuple[str, str] | None:
     common = 0
     while common < min(len(ours), len(theirs)) and ours[-1 - common] == theirs[-1 - common]:
         common += 1
-    remove, add = (
-        "".join(f"{component}." for component in components[: len(components) - common]) for components in (ours, theirs)
-    )
+    remove = "".join(f"{component}." for component in ours[: len(ours) - common])
+    add = "".join(f"{component}." for component in theirs[: len(theirs) - common])
     if not common or (remove and add and common < 2):
         return None
     return remove, add

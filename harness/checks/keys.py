@@ -1,11 +1,10 @@
 """Judge a checkpoint's tensors against what the model needs. Pure: headers in, findings out."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from harness.checks.finding import CheckResult, Finding, judge
 from harness.checks.key_names import (
+    WRAPPERS,
     AllowedKeys,
     canonicalise,
     find_prefix_fault,
@@ -55,7 +54,7 @@ def check_keys(
     held, found, facts = _judge_names(held, needs, allowed)
     findings += found
     needed = {**needs.forms[needs.closest(held)], needs.head: needs.head_shape}
-    ours = {name: tensor for name, tensor in held.items() if name in needed}
+    ours = {name: held[name] for name in needed if name in held}
     findings += _judge_shapes(ours, needed)
     for found, seen in (
         judge_tie(held, needs, head),
@@ -66,3 +65,170 @@ def check_keys(
         facts += seen
     facts.append(f"{files.nbytes} bytes in {counted(len(files.files), 'file')}")
     return judge("keys", findings, [*facts, *files.notes])
+
+
+def _unwrap(tensors: Mapping[str, Tensor]) -> tuple[Held, list[Finding]]:
+    """Return the tensors under their canonical names, and a finding per kind of wrapper."""
+    text = "\n".join(tensors)
+    if not any(component in text for component in WRAPPERS):
+        return dict(tensors), []
+    wrapped: dict[str, list[str]] = {}
+    held: Held = {}
+    doubled = []
+    for name, tensor in tensors.items():
+        plain = name
+        if components := wrappers_in(name):
+            plain = canonicalise(name)
+            for component in dict.fromkeys(components):
+                wrapped.setdefault(component, []).append(name)
+        if plain in held:
+            doubled.append(sorted((name, held[plain].name)))
+        held[plain] = tensor
+    findings = [
+        Finding(
+            "keys.wrapper",
+            f'{counted(len(names), "key")} of {len(tensors)} carry wrapper component "{component}" '
+            f"(first: {shown(min(names))}). Save the unwrapped module.",
+            {"component": component, "keys": sorted(names)},
+        )
+        for component, names in sorted(wrapped.items())
+    ]
+    if doubled:
+        one, other = min(doubled)
+        message = (
+            f"{counted(len(doubled), 'key')} stored twice under names that differ only in wrappers: "
+            f"{shown(one)} and {shown(other)}. Save the unwrapped module once."
+        )
+        findings.append(Finding("keys.collision", message, {"keys": sorted(doubled)}))
+    return held, findings
+
+
+def _judge_names(
+    held: Held, needs: ModelNeeds, allowed: Sequence[AllowedKeys]
+) -> tuple[Held, list[Finding], list[str]]:
+    """Return the tensors under the names they should have, with findings and facts about the names."""
+    form = needs.closest(held)
+    needed = needs.forms[form]
+    optional = {needs.head} if needs.tied else set()
+    missing = [name for name in needed if name not in held]
+    unexpected = sorted(name for name in held if name not in needed and name not in optional)
+    if not missing and not unexpected and not allowed:
+        of_form = "" if needs.fused is None else f' (experts in form "{form}")'
+        return held, [], [f"all {len(needed)} tensors that config.json asks for are there{of_form}"]
+    matched = len(needed) - len(missing)
+    missing, unexpected, findings, facts = _apply_allowed(missing, unexpected, allowed)
+    renamed, found = _judge_prefix(held, missing, unexpected, {**needed, needs.head: needs.head_shape})
+    findings += found
+    held = {renamed.get(name, name): tensor for name, tensor in held.items()}
+    missing = [name for name in missing if name not in held]
+    unexpected = [name for name in unexpected if name in held]
+    findings += _report_names(missing, unexpected, held, {**needed, needs.head: needs.head_shape}, needs.head)
+    if not findings:
+        facts.insert(0, f"{matched} of {len(needed)} tensors that config.json asks for are there")
+    return held, findings, facts
+
+
+def _judge_prefix(
+    held: Held, missing: Sequence[str], unexpected: Sequence[str], needed: Mapping[str, tuple[int, ...]]
+) -> tuple[Mapping[str, str], list[Finding]]:
+    """Return the names that only a prefix keeps from matching, and one finding for all of them."""
+    # A tied head need not be there, but it may be there under a wrong prefix.
+    wanted = {name: shape for name, shape in needed.items() if name not in held}
+    fault = find_prefix_fault(wanted, {name: held[name].shape for name in unexpected})
+    if fault is None:
+        return {}, []
+    first, right = min(fault.pairs.items())
+    solved = set(missing) <= set(fault.pairs.values()) and set(unexpected) == fault.pairs.keys()
+    asked = len(missing) + len(held) - len(unexpected)
+    message = (
+        f"{len(missing)} of {asked} keys missing and {len(unexpected)} unexpected. "
+        f"{'All' if solved else f'{len(fault.pairs)} of them'} match after {fault.repair} (first: {shown(first)}, "
+        f"expected {shown(right)}). Writer and model disagree on the prefix."
+    )
+    data = {"remove": fault.remove, "add": fault.add, "keys": dict(fault.pairs)}
+    return fault.pairs, [Finding("keys.prefix", message, data)]
+
+
+def _apply_allowed(
+    missing: list[str], unexpected: list[str], allowed: Sequence[AllowedKeys]
+) -> tuple[list[str], list[str], list[Finding], list[str]]:
+    """Take the allowed keys out of both lists; a rule that matches another number is a finding."""
+    sides = {"missing": missing, "unexpected": unexpected}
+    findings, facts = [], []
+    for rule in allowed:
+        matched = rule.matches(sides[rule.side])
+        sides[rule.side] = [name for name in sides[rule.side] if name not in matched]
+        keys = counted(len(matched), f"{rule.side} key")
+        outcome = f"{keys} accepted by allow-list rule {rule.rule} (expected {rule.count})"
+        if len(matched) == rule.count:
+            facts.append(outcome)
+        else:
+            message = (
+                f"{outcome}: pattern {shown(rule.pattern)}. Correct the rule's count, or the checkpoint."
+            )
+            findings.append(Finding("keys.allow-count", message, {"keys": matched, "expected": rule.count}))
+    return sides["missing"], sides["unexpected"], findings, facts
+
+
+def _report_names(
+    missing: list[str], unexpected: list[str], held: Held, needed: Mapping[str, tuple[int, ...]], head: str
+) -> list[Finding]:
+    findings = []
+    renames = likely_renames({n: needed[n] for n in missing}, {n: held[n].shape for n in unexpected})
+    hint = "".join(f"; {shown(other)} looks like {shown(name)} renamed" for name, other in renames.items())
+    if head in missing:
+        missing = [name for name in missing if name != head]
+        message = (
+            f"{head} is missing and config.json says tie_word_embeddings=false: the model has no output head{hint}. "
+            "Export it, or correct the flag."
+        )
+        findings.append(Finding("keys.head-missing", message, {"key": head, "renamed": renames}))
+    if missing:
+        message = f"{counted(len(missing), 'key')} missing: {few(missing)}{hint}. They would start from random values."
+        findings.append(Finding("keys.missing", message, {"keys": missing, "renamed": renames}))
+    if unexpected:
+        message = f"{counted(len(unexpected), 'unexpected key')}: {few(unexpected)}{hint}. The model would drop them."
+        findings.append(Finding("keys.unexpected", message, {"keys": unexpected, "renamed": renames}))
+    return findings
+
+
+def _judge_shapes(ours: Held, needed: Mapping[str, tuple[int, ...]]) -> list[Finding]:
+    wrong = {name: tensor.shape for name, tensor in ours.items() if tensor.shape != needed[name]}
+    if not wrong:
+        return []
+    name, shape = next(iter(wrong.items()))
+    turned = " (transposed)" if shape == needed[name][::-1] else ""
+    others = f"; also {few(list(wrong)[1:])}" if len(wrong) > 1 else ""
+    message = (
+        f"{counted(len(wrong), 'tensor')} of another shape than config.json says: {shown(name)} is "
+        f"{list(shape)}{turned}, expected {list(needed[name])}{others}."
+    )
+    return [Finding("keys.shape", message, {n: [list(s), list(needed[n])] for n, s in wrong.items()})]
+
+
+def _judge_round_trip(
+    held: Held, source: CheckpointFiles, needs: ModelNeeds
+) -> tuple[list[Finding], list[str]]:
+    """Judge that an export has the keys of the checkpoint that it was loaded from, in the same form."""
+    if not source.tensors:
+        return [Finding("keys.source-empty", f"{source.folder}: no tensor to compare with.", {})], []
+    before = {canonicalise(name) for name in source.tensors}
+    lost = sorted(before - held.keys())
+    gained = sorted(held.keys() - before)
+    findings = []
+    if needs.tied and (needs.head in lost or needs.head in gained):
+        forms = ("explicit copy", "implicit") if needs.head in lost else ("implicit", "explicit copy")
+        lost, gained = ([name for name in names if name != needs.head] for names in (lost, gained))
+        message = (
+            f'the source has its tied head in form "{forms[0]}", the export in form "{forms[1]}". '
+            "An export must keep the form that was read."
+        )
+        findings.append(Finding("keys.form-changed", message, {"source": forms[0], "export": forms[1]}))
+    if lost or gained:
+        message = f"round trip lost {_listed(lost)} and gained {_listed(gained)}; an export keeps its source's keys."
+        findings.append(Finding("keys.round-trip", message, {"lost": lost, "gained": gained}))
+    return findings, [] if findings else [f"round trip kept {counted(len(before), 'key')}"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{counted(len(names), 'key')} ({few(names)})" if names else "no key"

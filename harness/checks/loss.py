@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.checks.finding import CheckResult, Finding, judge
 
-__all__ = ["FirstLoss", "check"]
+__all__ = ["FirstLoss", "check_loss"]
 
 NAME = "loss"
 RANDOM_MARGIN = 0.3
@@ -31,7 +31,7 @@ class FirstLoss:
     origin: str
 
 
-def check(
+def check_loss(
     rows: Sequence[Mapping[str, Any]],
     *,
     steps: int,

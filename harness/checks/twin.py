@@ -5,13 +5,13 @@ from typing import Any
 
 from harness.checks.finding import CheckResult, Finding, judge
 
-__all__ = ["check"]
+__all__ = ["check_twin"]
 
 NAME = "twin"
 _KEYS = ("loss", "grad_norm")
 
 
-def check(rows: Sequence[Mapping[str, Any]], twin: Sequence[Mapping[str, Any]], *, name: str) -> CheckResult:
+def check_twin(rows: Sequence[Mapping[str, Any]], twin: Sequence[Mapping[str, Any]], *, name: str) -> CheckResult:
     """Judge metrics rows against those of the run called `name`, step by step, every bit.
 
     Two empty runs are not equal: there is nothing to compare.
@@ -33,7 +33,7 @@ def check(rows: Sequence[Mapping[str, Any]], twin: Sequence[Mapping[str, Any]], 
         findings.append(
             Finding(
                 "twin.differs",
-                f"{len({step for step, _ in wrong})} of {len(shared)} steps differ from `{name}`; first at step {step}: "
+                f"{len({at for at, _ in wrong})} of {len(shared)} steps differ from `{name}`; first at step {step}: "
                 f"{key} {got!r} against {want!r}, off by {got - want:.3g}. {_reading(step)}",
                 {"first_step": step, "key": key, "got": got, "expected": want},
             )

@@ -1,0 +1,1 @@
+"""Reports: what people and machines read of a session."""

@@ -53,17 +53,17 @@ class CpuDevice:
         """Return 0."""
         return 0
 
-    def synchronize(self, device: object = None) -> None:
+    def synchronize(self, _device: object = None) -> None:
         """CPU operations are synchronous."""
 
     def empty_cache(self) -> None:
         """There is no caching allocator."""
 
-    def get_device_name(self, device: object = None) -> str:
+    def get_device_name(self, _device: object = None) -> str:
         """Return "CPU", a name torchtitan has no peak for."""
         return "CPU"
 
-    def get_device_properties(self, device: object = None) -> SimpleNamespace:
+    def get_device_properties(self, _device: object = None) -> SimpleNamespace:
         """Return name and total memory in bytes (the machine's)."""
         total = next(
             int(line.split()[1])
@@ -72,11 +72,11 @@ class CpuDevice:
         )
         return SimpleNamespace(name="CPU", total_memory=total * 1024)
 
-    def reset_peak_memory_stats(self, device: object = None) -> None:
+    def reset_peak_memory_stats(self, _device: object = None) -> None:
         """Start the process's peak anew (Linux: writing 5 to clear_refs resets VmHWM)."""
         Path("/proc/self/clear_refs").write_text("5")
 
-    def memory_stats(self, device: object = None) -> dict[str, int]:
+    def memory_stats(self, _device: object = None) -> dict[str, int]:
         """Return the peak resident set in bytes under torchtitan's names."""
         status = Path("/proc/self/status").read_text().splitlines()
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
@@ -217,7 +217,7 @@ class DenseFlexAttention(FlexAttention):
 
 
 def _transformers_attention(
-    module: Any,
+    _module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

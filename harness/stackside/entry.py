@@ -13,9 +13,9 @@ import time
 import traceback
 from pathlib import Path
 
-from harness.stackside.request import current, write_observed
+from harness.stackside.request import Request, current, write_observed
 
-__all__ = ["main"]
+__all__ = ["StaleFolderError", "main", "refuse_stale"]
 
 LOGS_VARIABLE = "HARNESS_LOGS"
 """Folder for the ranks' log files; without it they write to the terminal."""
@@ -31,6 +31,7 @@ def main() -> None:
     sys.path.insert(0, request.recipe_folder)
     sys.argv = ["torchtitan.train", "--module", "config", "--config", request.config]
     try:
+        refuse_stale(request)
         importlib.import_module(request.trainer).main()
     except BaseException as error:
         if not (isinstance(error, SystemExit) and error.code in (0, None)):
@@ -38,6 +39,24 @@ def main() -> None:
         raise
     finally:
         write_observed(f"time-rank{rank}.json", {"started": started, "ended": time.time()})
+
+
+class StaleFolderError(RuntimeError):
+    """The run's folder already holds a run."""
+
+
+def refuse_stale(request: Request) -> None:
+    """Raise `StaleFolderError` if the run's folder holds what an earlier run left.
+
+    torchtitan would continue from an old checkpoint, ignore the initial load, train no step and exit 0.
+    """
+    checkpoint = request.dump / "checkpoint"
+    held = sorted(path.name for path in checkpoint.iterdir()) if checkpoint.is_dir() else []
+    if held or (request.observed / "metrics.jsonl").exists():
+        what = f"{checkpoint} holds {', '.join(held)}" if held else f"{request.observed} holds metrics.jsonl"
+        raise StaleFolderError(
+            f"{what}: an earlier run's checkpoint outranks the initial load. Next: run in a fresh folder."
+        )
 
 
 def _log_to(path: Path) -> None:

@@ -37,78 +37,78 @@ _MAX_POSITION = 2048
 _THREADS = 2
 _SEQ_LEN, _BATCH, _PEAK_LR = 128, 16, 3e-3
 
-_NAMES = (
+_LENGTHS = (2, 5, 1, 12, 3)
+"""Sentences per story, in turn. The start of every rank's share then packs several stories into one row, so
+that causal and block-causal attention differ from the first step, and some stories span several rows."""
+
+
+def _words(text: str) -> list[str]:
+    return text.split("|")
+
+
+_NAMES = _words(
     "Ada|Benno|Chloé|Dmitri|Elif|Farah|Goran|Hanna|Ibrahim|Jun|Kofi|Lucía|Mirela|Noor|Otto|Priya|Quentin|"
     "Rosa|Søren|Tomás|Uma|Viktor|Wanda|Ximena|Yusuf|Zoë"
-).split("|")
-_ROLES = (
+)
+_ROLES = _words(
     "baker|clerk|nurse|farmer|teacher|sailor|tailor|mason|painter|gardener|miller|porter|printer|doctor|"
     "fiddler|watchmaker|ferryman|beekeeper|stonecutter|librarian"
-).split("|")
-_VERBS = (
+)
+_VERBS = _words(
     "watched|carried|found|repaired|painted|counted|sold|lost|opened|followed|measured|forgot|borrowed|"
     "hid|cleaned|bought|drew|dropped|returned|wrapped|weighed|examined|promised|buried"
-).split("|")
-_THINGS = (
+)
+_THINGS = _words(
     "clock|door|letter|basket|bridge|loaf|map|gate|coin|book|wall|lamp|kettle|ladder|mirror|wagon|violin|"
     "candle|barrel|hammer|blanket|bell|window|boat|chair|key|saddle|compass|lantern|umbrella"
-).split("|")
-_QUALITIES = (
-    "broken|blue|empty|wooden|warm|long|silver|heavy|narrow|old|painted|missing|strange|cheap|green|rusty|"
-    "borrowed|hollow|bright|crooked"
-).split("|")
-_PLACES = (
-    "by the station|near the mill|under the lamp|behind the market|on the hill|beside the lake|in the rain|"
-    "at the corner|across the river|outside the café|below the tower|along the coast|in the cellar|"
-    "between two barns|at the crossroads|over the stable"
-).split("|")
-_TIMES = (
-    "before dawn|after supper|at noon|last winter|in early spring|on market day|during the storm|that evening|"
-    "a week later|every Sunday|at half past nine|on the first of May"
-).split("|")
-_LINKS = "and then|because|so|while|but later|until|although|as soon as".split("|")
+)
+_QUALITIES = _words(
+    "broken|blue|empty|wooden|warm|long|silver|heavy|narrow|old|painted|missing|strange|cheap|green|"
+    "rusty|borrowed|hollow|bright|crooked"
+)
+_PLACES = _words(
+    "by the station|near the mill|under the lamp|behind the market|on the hill|beside the lake|"
+    "in the rain|at the corner|across the river|outside the café|below the tower|along the coast|"
+    "in the cellar|between two barns|at the crossroads|over the stable"
+)
+_TIMES = _words(
+    "before dawn|after supper|at noon|last winter|in early spring|on market day|during the storm|"
+    "that evening|a week later|every Sunday|at half past nine|on the first of May"
+)
+_LINKS = _words("and then|because|so|while|but later|until|although|as soon as")
 
 
 def corpus(documents: int, seed: int) -> list[str]:
     """Return `documents` short stories. Each keeps its own people, thing and year, so that context helps."""
-    rng = random.Random(seed)
-    return [_story(rng) for _ in range(documents)]
+    rng = random.Random(seed)  # noqa: S311 - stories, not secrets
+    return [_story(rng, _LENGTHS[index % len(_LENGTHS)]) for index in range(documents)]
 
 
-def _story(rng: random.Random) -> str:
+def _story(rng: random.Random, sentences: int) -> str:
     hero, friend = rng.sample(_NAMES, 2)
     role, thing, quality = rng.choice(_ROLES), rng.choice(_THINGS), rng.choice(_QUALITIES)
     year, count = rng.randint(1804, 1999), rng.randint(2, 60)
 
     def sentence() -> str:
-        verb, other, place, when = (rng.choice(words) for words in (_VERBS, _THINGS, _PLACES, _TIMES))
-        kind = rng.randrange(7)
-        if kind == 0:
-            return f"{when.capitalize()}, {hero} the {role} {verb} the {quality} {thing} {place}."
-        if kind == 1:
-            return (
-                f"{hero} {verb} the {thing} {rng.choice(_LINKS)} {friend} {rng.choice(_VERBS)} the {other}."
-            )
-        if kind == 2:
-            return f'"Where is the {quality} {thing}?" asked {friend}; {hero} had {verb} it {place}.'
-        if kind == 3:
-            return (
-                f"In {year} there were {count} {other}s {place}, and the {role} {verb} {rng.randint(2, 9)}."
-            )
-        if kind == 4:
-            return (
-                f"The {thing} cost {count}.{rng.randint(10, 99)} francs; {friend} {verb} a {other} instead."
-            )
-        if kind == 5:
-            return f"{friend} met {hero} {place} {when}."
-        return f"The {role}'s {quality} {thing} was {verb} {when}, {rng.choice(_LINKS)} {friend} came home."
+        verb, again, other = rng.choice(_VERBS), rng.choice(_VERBS), rng.choice(_THINGS)
+        place, when, link = rng.choice(_PLACES), rng.choice(_TIMES), rng.choice(_LINKS)
+        forms = (
+            f"{when.capitalize()}, {hero} the {role} {verb} the {quality} {thing} {place}.",
+            f"{hero} {verb} the {thing} {link} {friend} {again} the {other}.",
+            f'"Where is the {quality} {thing}?" asked {friend}; {hero} had {verb} it {place}.',
+            f"In {year} there were {count} {other}s {place}, and the {role} {verb} {rng.randint(2, 9)}.",
+            f"The {thing} cost {count}.{rng.randint(10, 99)} francs; {friend} {verb} a {other} instead.",
+            f"{friend} met {hero} {place} {when}.",
+            f"The {role}'s {quality} {thing} was {verb} {when}, {link} {friend} came home.",
+        )
+        return rng.choice(forms)
 
     opening = f"{hero} was a {role} in {year}."
-    return " ".join([opening, *(sentence() for _ in range(rng.randint(3, 11)))])
+    return " ".join([opening, *(sentence() for _ in range(sentences))])
 
 
 def make(
-    folder: Path, *, documents: int = 2000, vocabulary: int = 512, steps: int = 60, seed: int = 0
+    folder: Path, *, documents: int = 2000, vocabulary: int = 512, steps: int = 15, seed: int = 0
 ) -> None:
     """Make the assets in `folder`: `documents` stories, a tokenizer of `vocabulary` entries, two
     checkpoints trained for `steps` steps on the second half of the stories.
@@ -204,7 +204,6 @@ def _new_model(tokenizer: Tokenizer, *, tied: bool) -> Qwen3ForCausalLM:
         attention_bias=False,
         bos_token_id=None,
         eos_token_id=end,
-        pad_token_id=end,
         dtype="float32",
     )
     model = Qwen3ForCausalLM(config)
@@ -234,6 +233,8 @@ def _train(model: Qwen3ForCausalLM, stream: torch.Tensor, *, steps: int, seed: i
 
 def _write_model(folder: Path, model: Qwen3ForCausalLM, tokenizer: Path) -> None:
     model.save_pretrained(folder)
+    # The writer gives the weights to their owner only; a container reads them as another user.
+    (folder / "model.safetensors").chmod(0o644)
     for path in sorted(tokenizer.iterdir()):
         shutil.copy(path, folder)
 
@@ -244,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--vocabulary", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     transformers_logging.disable_progress_bar()

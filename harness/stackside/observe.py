@@ -75,9 +75,13 @@ def finish() -> None:
     rank = _rank()
     write_observed(f"batches-rank{rank}.json", {"rank": rank, "batches": _batches})
     kernel = sys.modules.get("harness.stackside.nki.record")
-    record = kernel.training_record() if kernel is not None else None
+    record = kernel.training_record(current().salt, _device()) if kernel is not None else None
     if record is not None:
-        write_observed(f"kernel-rank{rank}.json", {"rank": rank, **record})
+        write_observed(f"kernel-rank{rank}.json", record)
+
+
+def _device() -> str:
+    return "cpu" if current().device_layer == "cpu" else "neuron"
 
 
 def _rank() -> int:
@@ -100,7 +104,7 @@ def _record_start(model: nn.Module, load: dict[str, Any]) -> None:
         "rank": _rank(),
         "world_size": torch.distributed.get_world_size(),
         "load": load,
-        "parameters": [_parameter(name, value) for name, value in model.named_parameters()],
+        "parameters": [_parameter(_plain(name), value) for name, value in model.named_parameters()],
         "buffers": [_buffer(name, value, model) for name, value in model.named_buffers()],
         "repairs": list(repairs),
     }
@@ -109,6 +113,11 @@ def _record_start(model: nn.Module, load: dict[str, Any]) -> None:
 
 repairs: list[str] = []
 """Repairs of known upstream faults that the recipe applied to this run."""
+
+
+def _plain(name: str) -> str:
+    """Return a module path without the component that activation checkpointing puts in."""
+    return name.replace("_checkpoint_wrapped_module.", "")
 
 
 def _parameter(name: str, value: Tensor) -> dict[str, Any]:
@@ -140,7 +149,7 @@ def _buffer(name: str, value: Tensor, model: nn.Module) -> dict[str, Any]:
     value = (value.full_tensor() if isinstance(value, DTensor) else value).detach().cpu()
     floating = value.is_floating_point()
     record: dict[str, Any] = {
-        "name": name,
+        "name": _plain(name),
         "shape": list(value.shape),
         "dtype": str(value.dtype).removeprefix("torch."),
         "persistent": leaf not in module._non_persistent_buffers_set,

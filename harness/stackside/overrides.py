@@ -50,9 +50,10 @@ def record_built(model_parts: list[nn.Module]) -> None:
     for part in model_parts:
         for fqn, module in part.named_modules():
             if type(module).__module__ in modules:
-                _record["built"].append({"fqn": fqn, "type": type(module).__qualname__})
+                plain = fqn.replace("_checkpoint_wrapped_module.", "")
+                _record["built"].append({"fqn": plain, "type": type(module).__qualname__})
                 if hasattr(module, "kernel_site"):
-                    module.kernel_site = fqn
+                    module.kernel_site = plain
     for name in modules:
         source = sys.modules.get(name)
         _record["factory_calls"] += len(getattr(source, "factory_calls", ()))

@@ -1,10 +1,12 @@
 """hf-backend: Transformers builds the model, torchtitan trains it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torchtitan.experiments.transformers_modeling_backend.config_registry import (
     transformers_modeling_backend_full,
 )
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from harness.stackside import faults
@@ -22,10 +24,22 @@ def full() -> Any:
 
 
 def _repair_rotary_buffers() -> None:
-    # torchtitan 0.3.0 recomputes `inv_freq` after the meta device only where the module has a
-    # `rope_init_fn`; Transformers 5 no longer sets one, and the table stays uninitialised memory
-    # (torchtitan issue 4783). Without this the `buffers` check fails.
+    # torchtitan 0.3.0 refills `inv_freq` after the meta device only where the module has a `rope_init_fn`.
+    # Transformers 5 no longer sets one, and both of its tables stay uninitialised memory (torchtitan issue
+    # 4783). Without this the `buffers` check fails.
     if hasattr(Qwen3RotaryEmbedding, "rope_init_fn") or faults.asked("rotary-repair-off"):
         return
-    Qwen3RotaryEmbedding.rope_init_fn = staticmethod(Qwen3RotaryEmbedding.compute_default_rope_parameters)
-    repaired("Qwen3RotaryEmbedding.rope_init_fn = compute_default_rope_parameters (torchtitan issue 4783)")
+    Qwen3RotaryEmbedding.rope_init_fn = property(_rope_init_fn)
+    repaired("Qwen3RotaryEmbedding.rope_init_fn refills inv_freq and original_inv_freq (torchtitan issue 4783)")
+
+
+def _rope_init_fn(module: Qwen3RotaryEmbedding) -> Callable[..., Any]:
+    default = module.rope_type == "default"
+    compute = module.compute_default_rope_parameters if default else ROPE_INIT_FUNCTIONS[module.rope_type]
+
+    def refill(config: Any, device: Any) -> Any:
+        frequencies, scaling = compute(config, device)
+        module.original_inv_freq.copy_(frequencies)
+        return frequencies, scaling
+
+    return refill

@@ -1,11 +1,13 @@
 """moe-nki: a reduced mixture of experts, with the NKI rotary kernel through the override registry."""
 
+from pathlib import Path
 from typing import Any
 
 from torchtitan.models.common import CosSinRoPE
 from torchtitan.models.qwen3 import _build_qwen3_moe_layers, model_registry
 from torchtitan.models.qwen3.config_registry import qwen3_moe_debug
 
+from harness.stackside.nki import kernel_source
 from harness.stackside.request import current
 from harness.stackside.settings import finish
 
@@ -14,6 +16,10 @@ def reduced() -> Any:
     """The mixture of experts in this run's sizes, sharded by FSDP alone; overrides as the run asks."""
     run = current()
     sizes = run.sizes
+    for mutant in run.faults:
+        # A seeded fault of the kernel: its modules are loaded broken, before the override imports them.
+        if mutant in kernel_source.read_mutants(Path(run.recipe_folder)):
+            kernel_source.load_recipe(Path(run.recipe_folder), mutant)
     config = qwen3_moe_debug()
     spec = model_registry("debugmodel_moe", moe_comm_backend="standard")
     model = spec.model

@@ -29,11 +29,11 @@ def rope_kernel(q: Any, k: Any, cos: Any, sin: Any, backward: bool = False, salt
     program = nl.program_id(0) if nl.program_ndim() != 0 else 0
     batch, _, seq, dim = q.shape
     rows = nl.tile_size.pmax
-    assert k.shape[0] == batch and k.shape[2] == seq and k.shape[3] == dim, f"q {q.shape} and k {k.shape} disagree"
+    assert tuple(k.shape) == (batch, k.shape[1], seq, dim), f"q {q.shape} and k {k.shape} disagree"
     assert dim % 2 == 0, f"head dim must be even, got {dim}"
     assert seq % (rows * programs) == 0, f"seq len must be multiple of 128 * LNC={programs}, got {seq}"
     assert cos.shape == sin.shape, f"cos {cos.shape} and sin {sin.shape} disagree"
-    assert cos.shape[-1] == dim and cos.shape[-2] == seq, f"cos/sin {cos.shape} do not cover seq {seq}, dim {dim}"
+    assert tuple(cos.shape[-2:]) == (seq, dim), f"cos/sin {cos.shape} do not cover seq {seq}, dim {dim}"
 
     q_out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     k_out = nl.ndarray(k.shape, dtype=k.dtype, buffer=nl.shared_hbm)

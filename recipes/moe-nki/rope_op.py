@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from harness.stackside.nki import counters, execute, registry, resolver
+from harness.stackside.nki import counters, execute, record, registry, resolver
 
 __all__ = ["BACKEND", "PROVIDER", "nki_rope", "nki_rope_receipt", "receipt"]
 
@@ -69,7 +69,9 @@ def _fake_rope(
     return _like(q), _like(k)
 
 
-def _fake_receipt(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, salt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_receipt(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, salt: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     del cos, sin
     return _like(q), _like(k), salt.new_empty((1, execute.logical_cores()))
 
@@ -117,7 +119,7 @@ def receipt(salt: int, device: str = "cpu") -> dict[str, Any]:
     return {"salt": salt, "lnc": cores, "shape": shape, "values": values.flatten().tolist()}
 
 
-registry.register(
+record.announce(
     registry.KernelOp(
         name="harness::nki_rope", provider=PROVIDER, kernel_file=str(_kernel_module.__file__), receipt=receipt
     )

@@ -18,11 +18,12 @@ from torch.distributed.tensor import DTensor
 from torchtitan.config import derive, override
 from torchtitan.models.common.rope import CosSinRoPE
 
-from harness.stackside.nki import counters, registry, sites
+from harness.stackside.nki import counters, registry
 
-__all__ = ["OVERRIDE", "NKIRoPE", "nki_rope", "override_form", "override_imports"]
+__all__ = ["OVERRIDE_FORM", "NKIRoPE", "factory_calls", "nki_rope", "override_form", "override_imports"]
 
-OVERRIDE = "rope_override.nki_rope"
+factory_calls: list[str] = []
+"""The config class that each call of the factory replaced, in order."""
 
 BATCHED = "[batch, seq, heads, dim]"
 FLAT = "[tokens, heads, dim]"
@@ -37,7 +38,10 @@ def override_form(decorator: Callable[..., Any] = override) -> OverrideForm:
 
 def override_imports() -> list[str]:
     """Return the value for `config.override.imports` in the form the installed torchtitan takes."""
-    return [OVERRIDE if override_form() == "module.function" else OVERRIDE.rpartition(".")[0]]
+    return [f"{__name__}.nki_rope" if OVERRIDE_FORM == "module.function" else __name__]
+
+
+OVERRIDE_FORM = override_form()
 
 
 class NKIRoPE(CosSinRoPE):
@@ -49,7 +53,7 @@ class NKIRoPE(CosSinRoPE):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.kernel_site = sites.UNNAMED
+        self.kernel_site = counters.UNNAMED
 
     def forward(self, query: Tensor, key: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Rotate query and key, which arrive as torchtitan has them, and return them in the same layout.
@@ -69,9 +73,9 @@ class NKIRoPE(CosSinRoPE):
         if not compiling:
             registry.saw_layout(BATCHED if batched else FLAT)
         cos, sin = self._tables(query, positions)
-        q, k = (_to_kernel(x) if batched else _to_kernel(x.unsqueeze(0)) for x in (query, key))
+        q, k = (_swap_heads(x) if batched else _swap_heads(x.unsqueeze(0)) for x in (query, key))
         q, k = nki_rope_op(q, k, cos, sin, False, site)
-        q, k = q.transpose(1, 2), k.transpose(1, 2)
+        q, k = _swap_heads(q), _swap_heads(k)
         return (q, k) if batched else (q.squeeze(0), k.squeeze(0))
 
     def _tables(self, query: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -86,20 +90,44 @@ class NKIRoPE(CosSinRoPE):
         return cache[..., :dim].contiguous(), cache[..., dim:].contiguous()
 
 
-def _to_kernel(x: Tensor) -> Tensor:
-    """[batch, seq, heads, dim] -> [batch, heads, seq, dim], contiguous."""
-    return x.transpose(1, 2).contiguous()
+class _SwapHeads(torch.autograd.Function):
+    """[batch, seq, heads, dim] <-> [batch, heads, seq, dim], contiguous, the gradient too.
+
+    A gradient that is a strided view would reach the layers before in another memory order than
+    torchtitan's own, and their sums would round differently.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        del ctx
+        return x.transpose(1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        del ctx
+        return grads[0].transpose(1, 2).contiguous()
+
+
+def _swap_heads(x: Tensor) -> Tensor:
+    swapped: Tensor = _SwapHeads.apply(x)
+    return swapped
 
 
 def _registered() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    options: dict[str, Any] = {"target": CosSinRoPE.Config, "description": "rotate-half RoPE by an NKI kernel"}
+    options: dict[str, Any] = {
+        "target": CosSinRoPE.Config,
+        "description": "rotate-half RoPE by an NKI kernel",
+    }
     if "exact" in inspect.signature(override).parameters:
         options["exact"] = True
-    return override(*(("nki_rope",) if override_form() == "module" else ()), **options)
+    register: Callable[[Callable[..., Any]], Callable[..., Any]]
+    register = override(*(("nki_rope",) if OVERRIDE_FORM == "module" else ()), **options)
+    return register
 
 
 @_registered()
 def nki_rope(cfg: CosSinRoPE.Config) -> NKIRoPE.Config:
-    """Return the config of the NKI RoPE for one matched config; every call is counted."""
-    registry.factory_called(OVERRIDE)
-    return derive(cfg, NKIRoPE.Config)
+    """Return the config of the NKI RoPE for one matched config; every call is noted."""
+    factory_calls.append(type(cfg).__qualname__)
+    config: NKIRoPE.Config = derive(cfg, NKIRoPE.Config)
+    return config

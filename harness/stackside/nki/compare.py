@@ -19,8 +19,8 @@ def compare(result: _Array, reference: _Array) -> dict[str, Any]:
     `max_abs_diff` (None if the result has a non-finite element), `max_abs_reference`, `relative`
     (norm of the difference over norm of the reference, None if undefined), `elements`, `nonzero` and
     `nonfinite` of the result, `rows`, `rows_differ` (how many rows are not equal),
-    `first_rows_differ` (indices of the first ones) and `differing_rows_equal_row_0` (every differing
-    row is a copy of row 0: the look of a broadcast fault). Raises ValueError for unequal shapes.
+    `first_rows_differ` (indices of the first ones) and `differing_rows_equal_row_0` (row 0 is right
+    and every differing row is a copy of it: the look of a broadcast fault). Raises ValueError for unequal shapes.
     """
     if result.shape != reference.shape:
         raise ValueError(f"result {result.shape} and reference {reference.shape} differ in shape")
@@ -37,7 +37,9 @@ def compare(result: _Array, reference: _Array) -> dict[str, Any]:
         "rows": int(got.shape[0]),
         "rows_differ": int(different.size),
         "first_rows_differ": [int(row) for row in different[:_LISTED_ROWS]],
-        "differing_rows_equal_row_0": bool(different.size and (got[different] == got[0]).all()),
+        "differing_rows_equal_row_0": bool(
+            different.size and different[0] != 0 and (got[different] == got[0]).all()
+        ),
     }
 
 

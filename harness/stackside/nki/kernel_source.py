@@ -52,7 +52,9 @@ def read_mutants(recipe_dir: Path) -> dict[str, Mutant]:
     mutants = {}
     for name, entry in tomllib.loads(path.read_text("utf-8")).items():
         if set(entry) != {"file", "description", "substitutions"}:
-            raise MutantError(f"{path}: [{name}] needs exactly file, description and substitutions, has {sorted(entry)}")
+            raise MutantError(
+                f"{path}: [{name}] needs exactly file, description and substitutions, has {sorted(entry)}"
+            )
         pairs = tuple((str(old), str(new)) for old, new in entry["substitutions"])
         mutants[name] = Mutant(name, entry["file"], entry["description"], pairs)
     return mutants
@@ -94,7 +96,9 @@ def load_recipe(recipe_dir: Path, mutant: str | None = None) -> ModuleType:
     if mutant is not None:
         known = read_mutants(recipe_dir)
         if mutant not in known:
-            raise MutantError(f"no mutant {mutant!r} in {recipe_dir / MUTANTS_FILE}; there are: {', '.join(known)}")
+            raise MutantError(
+                f"no mutant {mutant!r} in {recipe_dir / MUTANTS_FILE}; there are: {', '.join(known)}"
+            )
         chosen = known[mutant]
         if chosen.file not in {path.name for path in files.values()}:
             raise MutantError(f"mutant {mutant}: {chosen.file} is not a kernel or op file")

@@ -32,8 +32,8 @@ class Launch:
     on. The interpreter fills the rest exactly; for AWS's own backends, which say nothing about a
     launch, those fields are None. `ops` counts instructions by name over all cores,
     `hbm_bytes_written` is in bytes. `unwritten` counts elements of the returned tensors that no
-    instruction wrote, `nan` their NaN elements (uninitialised on-chip memory reads as NaN) and
-    `nan_inputs` those of the arguments (counted only when `nan` is not 0). `error` is the exception
+    instruction wrote, `nan` the NaN among those that were written (uninitialised on-chip memory reads
+    as NaN) and `nan_inputs` the NaN of the arguments (counted only when `nan` is not 0). `error` is the exception
     that ended the launch, `Type: text`.
     """
 

@@ -29,6 +29,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harness.stackside.nki import kernel_source, probe_parts, registry
 from harness.stackside.nki.resolver import resolve
 
@@ -76,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
     if len(given) != 1:
         print("usage: python -m harness.stackside.nki.probe REQUEST.json", file=sys.stderr)
         return 2
+    # The tensors are small: more threads would only wait for each other.
+    torch.set_num_threads(1)
     run(json.loads(Path(given[0]).read_text("utf-8")))
     return 0
 

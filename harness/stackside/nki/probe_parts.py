@@ -32,7 +32,8 @@ class Shape:
     def sizes(self, lnc: int) -> dict[str, int]:
         """Return batch, heads, kv_heads, seq and dim at `lnc`."""
         sizes = asdict(self)
-        return {**sizes, "seq": 128 * lnc * sizes.pop("blocks")}
+        blocks = sizes.pop("blocks")
+        return {**sizes, "seq": 128 * lnc * blocks}
 
 
 # The first is the training shape of the recipe; the others vary every size: grouped, equal and
@@ -119,7 +120,9 @@ def gradients(op: ModuleType, lnc: int, device: str) -> dict[str, Any]:
         toy.zero_grad(set_to_none=True)
         parts = [toy[name](x.to(where)).view(1, seq, heads, dim).transpose(1, 2) for name in ("query", "key")]
         outputs = rotate(*parts, *tables)
-        torch.stack([(out * w.to(where)).sum() for out, w in zip(outputs, weights, strict=True)]).sum().backward()
+        torch.stack(
+            [(out * w.to(where)).sum() for out, w in zip(outputs, weights, strict=True)]
+        ).sum().backward()
         return {name: None if p.grad is None else p.grad.cpu() for name, p in toy.named_parameters()}
 
     def plain(q: Tensor, k: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:

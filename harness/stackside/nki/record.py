@@ -1,8 +1,8 @@
 """The kernel record of a training run: what the kernels did, step by step, on this rank.
 
-The metrics recorder calls `end_step` once per step and writes `training_record()` at the end. One
-of two ways to mark the steps is enough: `end_step(n)` once step n's backward is done, or
-`begin_step(n)` before its forward; with both, what happens between steps is told apart.
+The observer of a run calls `begin_step(n)` before the forward of step n, `end_step(n)` after its
+backward, and writes `training_record()` at the end. Either call alone marks the steps; with both, what
+runs between the steps and after the last one (a validation, say) is told apart from them.
 
 The record, schema 1:
 
@@ -25,7 +25,7 @@ from harness.stackside.nki import counters, execute, registry
 from harness.stackside.nki.ledger import LEDGER, Launch
 from harness.stackside.nki.resolver import resolve
 
-__all__ = ["begin_step", "end_step", "reset", "training_record"]
+__all__ = ["announce", "begin_step", "end_step", "reset", "training_record"]
 
 SCHEMA = 1
 
@@ -51,10 +51,17 @@ class _Steps:
             for direction in _DIRECTIONS:
                 self.outside[direction].update(fresh[direction])
         else:
-            self.done.append({"step": step, **{direction: dict(fresh[direction]) for direction in _DIRECTIONS}})
+            self.done.append(
+                {"step": step, **{direction: dict(fresh[direction]) for direction in _DIRECTIONS}}
+            )
 
 
 _steps = _Steps()
+
+
+def announce(op: registry.KernelOp) -> None:
+    """Make `op` known to this process's record. An op's module calls it when it is imported."""
+    registry.register(op)
 
 
 def begin_step(step: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KernelOp", "factory_called", "factory_calls", "register", "registered", "saw_layout", "seen_layouts"]
+__all__ = ["KernelOp", "register", "registered", "saw_layout", "seen_layouts"]
 
 Receipt = Callable[[int, str], dict[str, Any]]
 
@@ -33,7 +33,6 @@ class KernelOp:
 
 _ops: dict[str, KernelOp] = {}
 _layouts: Counter[str] = Counter()
-_factory_calls: Counter[str] = Counter()
 
 
 def register(op: KernelOp) -> None:
@@ -54,13 +53,3 @@ def saw_layout(layout: str) -> None:
 def seen_layouts() -> dict[str, int]:
     """Return the number of calls per layout."""
     return dict(_layouts)
-
-
-def factory_called(override: str) -> None:
-    """Count one call of an override's factory, named as in torchtitan's `override.imports`."""
-    _factory_calls[override] += 1
-
-
-def factory_calls() -> dict[str, int]:
-    """Return the number of factory calls per override."""
-    return dict(_factory_calls)

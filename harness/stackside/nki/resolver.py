@@ -97,7 +97,9 @@ def _import_wheel() -> tuple[ModuleType | None, str]:
         if getattr(module, "HARNESS_INTERPRETER", False):
             reason = "nki is bound to the interpreter already"
         elif missing:
-            reason = f"the nki module at {getattr(module, '__file__', None)} has no {' and no '.join(missing)}"
+            reason = (
+                f"the nki module at {getattr(module, '__file__', None)} has no {' and no '.join(missing)}"
+            )
         else:
             importlib.import_module("nki.isa")
             importlib.import_module("nki.language")

@@ -13,7 +13,13 @@ import numpy as np
 
 from harness.stackside.nki.interpreter.coverage import NkiValidationError, refusal
 from harness.stackside.nki.interpreter.state import current
-from harness.stackside.nki.interpreter.tensor import PARTITIONS, MemoryRegion, NkiTensor, allocate, resolve_dtype
+from harness.stackside.nki.interpreter.tensor import (
+    PARTITIONS,
+    MemoryRegion,
+    NkiTensor,
+    allocate,
+    resolve_dtype,
+)
 
 __all__ = [
     "MemoryRegion",

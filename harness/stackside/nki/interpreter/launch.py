@@ -138,7 +138,11 @@ def _record(
     outputs: tuple[NkiTensor, ...],
     error: BaseException | None,
 ) -> Launch:
-    nan = sum(_count_nan(tensor.array) for tensor in outputs)
+    # An element that nothing wrote is NaN too: it is counted once, as unwritten.
+    nan = sum(
+        _count_nan(tensor.array if tensor.written is None else tensor.array[tensor.written])
+        for tensor in outputs
+    )
     given = [value.array for value in inputs.values() if isinstance(value, NkiTensor)]
     return Launch(
         kernel=kernel.func.__name__,
@@ -179,7 +183,9 @@ def _to_array(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
         else:
             array = tensor.numpy()
     if not array.flags.c_contiguous:
-        raise ValueError(f"kernel arguments must be contiguous, got strides {array.strides} for {array.shape}")
+        raise ValueError(
+            f"kernel arguments must be contiguous, got strides {array.strides} for {array.shape}"
+        )
     return array
 
 

@@ -1,5 +1,6 @@
-"""The border for the project's YAML files: safe loading, line numbers, one message per mistake."""
+"""The border for the files of the project: safe loading, line numbers, one message per mistake."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UserError
 
-__all__ = ["FileModel", "load_model", "load_yaml"]
+__all__ = ["FileModel", "load_json", "load_model", "load_yaml"]
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Both are safe loaders; the C one is ten times faster, where PyYAML was built with it."""
 
 Key = tuple[str | int, ...]
 Model = TypeVar("Model", bound="FileModel")
@@ -46,12 +50,13 @@ def load_yaml(path: Path) -> tuple[Any, dict[Key, int]]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _LOADER(text)
+        node = loader.get_single_node()
         if node is None:
             raise UserError(f"{path}:1: the file is empty")
         lines: dict[Key, int] = {}
         _index(path, node, (), lines)
-        return yaml.safe_load(text), lines
+        return loader.construct_document(node), lines
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else f"{path}"
@@ -90,3 +95,13 @@ def _explain(path: Path, lines: Mapping[Key, int], detail: Any) -> str:
     if len(found) > 80:
         found = found[:77] + "..."
     return f"{path}:{line}: `{key}`: found {found}. {detail['msg']}."
+
+
+def load_json(path: Path) -> Any:
+    """Return a JSON file's value. Raises `UserError` naming the file if it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid JSON: {error}") from None

@@ -1,0 +1,1 @@
+"""Measurements of what the harness claims about its own speed."""
