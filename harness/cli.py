@@ -5,6 +5,7 @@ Heavy imports stay inside the commands, so that `harness --help` and `harness li
 """
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,11 @@ def verify(context: click.Context, folders: tuple[Path, ...]) -> None:
     context.exit(1 if wrong else 0)
 
 
+def _terminated(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
-    """Entry point of the `harness` command."""
+    """Entry point of the `harness` command. A polite kill ends it as Ctrl-C does: children stopped, evidence kept."""
+    signal.signal(signal.SIGTERM, _terminated)
     cli.main(prog_name="harness", standalone_mode=True, args=sys.argv[1:])

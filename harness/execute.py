@@ -22,7 +22,9 @@ from harness.project import package_parent
 from harness.recipe import Recipe, Run, fill
 from harness.stack import Stack
 
-__all__ = ["Executor", "Progress", "child_environment"]
+__all__ = ["INTERRUPTED", "Executor", "Progress", "child_environment"]
+
+INTERRUPTED = "stopped by the user"
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 """Called with an event (`phase`, `step`) and its data while a run goes on."""
@@ -61,7 +63,7 @@ class Executor:
             end = RunEnd(Outcome.INFRASTRUCTURE, str(error))
         except KeyboardInterrupt:
             self._write_outcome(
-                evidence, RunEnd(Outcome.INTERRUPTED, "stopped by the user"), time.monotonic() - started
+                evidence, RunEnd(Outcome.INTERRUPTED, INTERRUPTED), time.monotonic() - started
             )
             raise
         self._write_outcome(evidence, end, time.monotonic() - started)

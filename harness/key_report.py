@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.finding import CheckResult, Finding, judge
-from harness.checks.key_storage import judge_tie
-from harness.checks.keys import AllowedKeys, HeadBytes, check_keys
+from harness.checks.keys import AllowedKeys, HeadBytes, check_keys, check_without_sizes
 from harness.checks.load import check_fresh_folder
 from harness.checks.wording import shown
 from harness.errors import UserError
-from harness.model_needs import ConfigError, ModelNeeds, model_needs
+from harness.model_needs import ConfigError, ModelNeeds, model_needs, tie_conflicts
 from harness.safetensors_files import CheckpointFiles, first_difference, read_checkpoint
 
 __all__ = ["check_folder", "check_fresh_dump_folder", "compare_head"]
@@ -33,32 +32,39 @@ def check_folder(
     Reads headers only, and the bytes of a stored tied head. With `model_folder` the export must have
     its keys, the form of its head and, unless `declared_dtype` says otherwise, its dtype.
     `require_config=False` accepts an export without config.json, as torchtitan writes it; the model
-    folder's is used then. Never raises: every defect is a finding.
+    folder's is used then. A config.json that does not say what the model is leaves names and shapes
+    not judged, and the verdict with them unless something else is wrong. Never raises: every defect
+    is a finding.
     """
     files = read_checkpoint(folder, require_config=require_config)
     source = read_checkpoint(model_folder) if model_folder is not None else None
     config = files.config if files.config is not None else source.config if source is not None else None
     if config is None:
         return judge("keys", files.problems or (_no_config(folder),), ())
+    findings = [
+        Finding(problem.code, f"model folder: {problem.message}", problem.data)
+        for problem in (source.problems if source is not None else ())
+    ]
     try:
         needs = model_needs(config)
     except ConfigError as error:
-        return _judge_without_sizes(files, config, error)
-    findings = _compare_configs(files.config, source, needs)
-    if source is not None:
-        findings += [
-            Finding(problem.code, f"model folder: {problem.message}", problem.data)
-            for problem in source.problems
-        ]
-    result = check_keys(
-        files,
-        needs,
-        source=source,
-        allowed=allowed,
-        declared_dtype=declared_dtype,
-        head=compare_head(files, needs),
-    )
-    return judge("keys", [*findings, *result.findings], result.facts)
+        partial = _tying_only(config)
+        head = compare_head(files, partial) if partial is not None else None
+        result = check_without_sizes(
+            files,
+            partial,
+            reason=f"{error} Names and shapes were not judged.",
+            source=source,
+            declared_dtype=declared_dtype,
+            head=head,
+        )
+    else:
+        findings += _compare_configs(files.config, source, needs)
+        head = compare_head(files, needs)
+        result = check_keys(
+            files, needs, source=source, allowed=allowed, declared_dtype=declared_dtype, head=head
+        )
+    return judge("keys", [*findings, *result.findings], result.facts) if findings else result
 
 
 def compare_head(files: CheckpointFiles, needs: ModelNeeds) -> HeadBytes | None:
@@ -104,16 +110,12 @@ def _no_config(folder: Path) -> Finding:
     return Finding("keys.config", message, {"key": "model_type"})
 
 
-def _judge_without_sizes(
-    files: CheckpointFiles, config: Mapping[str, Any], error: ConfigError
-) -> CheckResult:
-    """Judge what an incomplete config still allows: the files, and the head by the flag alone."""
-    findings = [*files.problems, Finding("keys.config", str(error), {"key": error.key})]
+def _tying_only(config: Mapping[str, Any]) -> ModelNeeds | None:
+    """Return needs of which only the tying is known, None when not even that is."""
     tied = config.get("tie_word_embeddings")
-    if isinstance(tied, bool):
-        needs = ModelNeeds("", {}, None, tied, ())
-        findings += judge_tie(files.tensors, needs, compare_head(files, needs))[0]
-    return judge("keys", findings, ())
+    return (
+        ModelNeeds("", {}, None, tied, (), problems=tie_conflicts(config)) if isinstance(tied, bool) else None
+    )
 
 
 def _compare_configs(

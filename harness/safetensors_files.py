@@ -84,7 +84,6 @@ def read_checkpoint(folder: Path, *, require_config: bool = True) -> CheckpointF
         return CheckpointFiles(folder, {}, (), None, None, (_no_folder(folder, error),))
     files = tuple(name for name in names if name.endswith(".safetensors") and name[0] != ".")
     problems: list[Finding] = []
-    config = _read_config(folder, names, problems, required=require_config)
     index, total = _read_index(folder, names, problems)
     named = set(index.values()) if index else set(files)
     # Files that a complete index does not name are no part of the checkpoint.
@@ -96,6 +95,7 @@ def read_checkpoint(folder: Path, *, require_config: bool = True) -> CheckpointF
         problems += check_index(index, located, files, faulty)
     elif INDEX_NAME not in names:
         problems += [*check_no_index(files, _index_elsewhere(folder, names)), *check_shard_names(files)]
+    config = _read_config(folder, names, problems, required=require_config)
     checkpoint = CheckpointFiles(
         folder, tensors, files, index, config, tuple(problems), tuple(_notes(folder, names))
     )
@@ -211,14 +211,15 @@ def _read_headers(
 def _index_elsewhere(folder: Path, names: Sequence[str]) -> list[str]:
     """Say where else an index lies: a level up, a level down, or under another name."""
     found = [f"as {shown(name)}" for name in names if name.endswith(".index.json")]
-    if (folder.resolve().parent / INDEX_NAME).is_file():
+    if os.path.isfile(folder / ".." / INDEX_NAME):  # noqa: PTH113 - Path.is_file can raise
         found.append("in the parent folder")
-    return found + [f"in {shown(name)}/" for name in names if (folder / name / INDEX_NAME).is_file()]
+    below = [name for name in names if os.path.isfile(folder / name / INDEX_NAME)]  # noqa: PTH113
+    return found + [f"in {shown(name)}/" for name in below]
 
 
 def _notes(folder: Path, names: Sequence[str]) -> list[str]:
     notes = []
-    if "sharded" in names and (folder / "sharded").is_dir():
+    if "sharded" in names and os.path.isdir(folder / "sharded"):  # noqa: PTH112 - Path.is_dir can raise
         notes.append("subfolder sharded/ (torchtitan's shards before they are merged) was not read")
     unfinished = [name for name in names if name.endswith((".incomplete", ".part", ".tmp", ".lock"))]
     if unfinished:

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.checks.finding import Finding
@@ -161,6 +161,7 @@ def _too_small(path: Path, size: int) -> Finding:
 
 def _unreadable(path: Path, error: Exception) -> Finding:
     reason = getattr(error, "strerror", None) or str(error)
-    if isinstance(error, FileNotFoundError) and path.is_symlink():
-        reason = f"it links to {shown(str(path.readlink()))}, which is not there; fetch it again"
+    if isinstance(error, FileNotFoundError):
+        with suppress(OSError):  # it is there in the folder's list, so it is a link to nothing
+            reason = f"it links to {shown(str(path.readlink()))}, which is not there; fetch it again"
     return Finding("files.unreadable", f"{shown(path.name)} cannot be read: {reason}.", {"file": str(path)})

@@ -17,7 +17,7 @@ from harness.checks.finding import CheckResult, not_judged
 from harness.environment import Environment
 from harness.errors import UserError
 from harness.evidence import Evidence, new_session_folder, write_json
-from harness.execute import Executor, child_environment
+from harness.execute import INTERRUPTED, Executor, child_environment
 from harness.expectation import load_expectations
 from harness.launch import ForkLauncher, Launcher, TorchrunLauncher
 from harness.outcome import Outcome, RunEnd
@@ -97,7 +97,14 @@ class Session:
             executor = self.prepare()
             self.listener("run", {"recipe": recipe.name, "run": name, "summary": run.summary})
             after = needed[0].evidence if run.after else None
-            evidence, end = executor.execute(recipe, name, after, self.listener)
+            try:
+                evidence, end = executor.execute(recipe, name, after, self.listener)
+            except KeyboardInterrupt:
+                evidence = Evidence(executor.folder / recipe.name / name)
+                self.records[key] = RunRecord(
+                    recipe, name, evidence, RunEnd(Outcome.INTERRUPTED, INTERRUPTED)
+                )
+                raise
             self.records[key] = RunRecord(recipe, name, evidence, end)
             self.listener("ended", {"recipe": recipe.name, "run": name, **asdict(end)})
         return self.records[key]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import asset_set, assets
@@ -242,6 +242,7 @@ def test_a_path_that_is_no_asset_is_refused(tmp_path: Path, name: str) -> None:
     assert "c4_test, qwen3-tiny" in str(raised.value)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_a_name_that_stays_inside_does(name: str) -> None:
     if stays_inside(name) and "\0" not in name:

@@ -124,8 +124,40 @@ def test_an_incomplete_config_names_the_key_and_still_judges_the_head(tmp_path: 
     config = {"model_type": "qwen3", "vocab_size": 16, "tie_word_embeddings": True}
     folder = write_checkpoint(tmp_path, TINY_TIED, copy_head=True, mutate=other_head, file_config=config)
     result = check_folder(folder)
-    assert codes(result) == ["keys.config", "keys.head-differs"]
-    assert "hidden_size" in result.findings[0].message
+    assert codes(result) == ["keys.head-differs", "keys.config"]
+    assert "hidden_size" in result.findings[1].message
+
+
+MINIMAL = {"model_type": "qwen3", "vocab_size": 16, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("copy_head", [False, True])
+def test_an_incomplete_config_never_passes_but_the_form_is_said(tmp_path: Path, copy_head: bool) -> None:
+    folder = write_checkpoint(tmp_path, TINY_TIED, copy_head=copy_head, dtype="BF16", file_config=MINIMAL)
+    result = check_folder(folder, folder)
+    assert result.verdict is Verdict.NOT_JUDGED
+    assert "hidden_size" in result.reason
+    assert any(("explicit copy" if copy_head else "implicit") in fact for fact in result.facts)
+    assert any("round trip kept" in fact for fact in result.facts)
+
+
+def test_an_incomplete_config_does_not_hide_other_faults(tmp_path: Path) -> None:
+    lying = {**MINIMAL, "torch_dtype": "float32"}
+    folder = write_checkpoint(tmp_path / "a", TINY_TIED, dtype="BF16", file_config=lying)
+    assert codes(check_folder(folder)) == ["keys.config-dtype", "keys.config"]
+    folder = write_checkpoint(tmp_path / "c", TINY_TIED, file_config={"tie_word_embeddings": False})
+    assert codes(check_folder(folder)) == ["keys.head-missing", "keys.config"]
+    conflict = {"tie_word_embeddings": True, "text_config": {"tie_word_embeddings": False}}
+    folder = write_checkpoint(tmp_path / "d", TINY_TIED, file_config=conflict)
+    assert codes(check_folder(folder)) == ["keys.tie-conflict", "keys.config"]
+    folder = write_checkpoint(
+        tmp_path / "b",
+        TINY_TIED,
+        dtype="BF16",
+        file_config={"torch_dtype": "bfloat16"},
+        mutate=lambda tensors: rename(tensors, lambda name: f"module.{name}"),
+    )
+    assert codes(check_folder(folder)) == ["keys.wrapper", "keys.config"]
 
 
 def test_a_defect_of_the_model_folder_is_said_to_be_there(tmp_path: Path) -> None:
@@ -138,7 +170,14 @@ def test_a_defect_of_the_model_folder_is_said_to_be_there(tmp_path: Path) -> Non
 def test_a_shard_lost_in_an_export_is_named(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path, shards=2)
     (folder / "model-00002-of-00002.safetensors").unlink()
-    assert codes(check_folder(folder)) == ["files.index-missing-file", "keys.head-missing", "keys.missing"]
+    assert codes(check_folder(folder)) == ["files.index-missing-file"]
+
+
+def test_a_pointer_is_the_only_fault_of_its_shard(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, TINY_TIED, shards=2, with_config=False)
+    (folder / "model-00001-of-00002.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    write_config(folder, TINY_TIED)
+    assert codes(check_folder(folder)) == ["files.lfs-pointer"]
 
 
 def test_an_index_in_the_parent_folder(tmp_path: Path) -> None:
@@ -203,4 +242,6 @@ def test_a_broken_config_is_a_finding(tmp_path: Path) -> None:
     (folder / "config.json").write_text("{")
     assert codes(check_folder(folder)) == ["files.config-json"]
     write_config(folder, {**json.loads(json.dumps(TINY)), "model_type": "llama"})
-    assert codes(check_folder(folder)) == ["keys.config"]
+    result = check_folder(folder)
+    assert result.verdict is Verdict.NOT_JUDGED
+    assert "model_type is llama" in result.reason

@@ -192,7 +192,7 @@ def check_aliases(storage_ids: Mapping[str, Hashable], *, head: str = "lm_head.w
 def _judge_kinds(tensors: Mapping[str, Tensor], counts: Counter[str]) -> list[Finding]:
     findings = []
     if not counts.keys() <= set(_FLOATS):
-        odd = [name for name, tensor in tensors.items() if tensor.dtype not in _FLOATS]
+        odd = sorted(name for name, tensor in tensors.items() if tensor.dtype not in _FLOATS)
         message = (
             f"{counted(len(odd), 'weight')} not in a floating dtype: {few(odd)} ({tensors[odd[0]].dtype}). "
             "Quantised or damaged; export floating weights."
@@ -201,9 +201,8 @@ def _judge_kinds(tensors: Mapping[str, Tensor], counts: Counter[str]) -> list[Fi
     floats = {dtype: count for dtype, count in counts.items() if dtype in _FLOATS}
     if len(floats) > 1:
         usual = max(floats, key=lambda dtype: (floats[dtype], dtype))
-        others = [
-            name for name, tensor in tensors.items() if tensor.dtype in floats and tensor.dtype != usual
-        ]
+        minority = floats.keys() - {usual}
+        others = sorted(name for name, tensor in tensors.items() if tensor.dtype in minority)
         message = (
             f"mixed dtypes: {_listed(floats)}; not {usual}: {few(others)}. Export every tensor in one dtype."
         )

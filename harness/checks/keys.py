@@ -1,8 +1,8 @@
 """Judge a checkpoint's tensors against what the model needs. Pure: headers in, findings out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
-from harness.checks.finding import CheckResult, Finding, judge
+from harness.checks.finding import CheckResult, Finding, Verdict, judge
 from harness.checks.key_names import (
     WRAPPERS,
     AllowedKeys,
@@ -24,6 +24,7 @@ __all__ = [
     "check_adapter",
     "check_aliases",
     "check_keys",
+    "check_without_sizes",
 ]
 
 Held = dict[str, Tensor]
@@ -51,20 +52,53 @@ def check_keys(
         return judge("keys", findings, ())
     held, found = _unwrap(files.tensors)
     findings += found
-    held, found, facts = _judge_names(held, needs, allowed)
+    promised = files.index.keys() if files.index is not None and files.problems else frozenset()
+    held, found, facts = _judge_names(held, needs, allowed, promised)
     findings += found
     needed = {**needs.forms[needs.closest(held)], needs.head: needs.head_shape}
-    ours = {name: held[name] for name in needed if name in held}
+    ours = held if held.keys() <= needed.keys() else {name: held[name] for name in needed if name in held}
     findings += _judge_shapes(ours, needed)
     for found, seen in (
         judge_tie(held, needs, head),
         judge_dtypes(ours, files.config, declared_dtype, source),
-        _judge_round_trip(held, source, needs) if source else ([], []),
+        _judge_round_trip(held, source, needs, needed) if source is not None else ([], []),
     ):
         findings += found
         facts += seen
     facts.append(f"{files.nbytes} bytes in {counted(len(files.files), 'file')}")
     return judge("keys", findings, [*facts, *files.notes])
+
+
+def check_without_sizes(
+    files: CheckpointFiles,
+    partial: ModelNeeds | None,
+    *,
+    reason: str,
+    source: CheckpointFiles | None = None,
+    declared_dtype: str | None = None,
+    head: HeadBytes | None = None,
+) -> CheckResult:
+    """Judge what can be judged where config.json does not say which tensors the model needs.
+
+    That is files, wrappers, dtypes, and with `partial` (needs of which only the tying is known) the
+    head and the round trip. Never passes: with nothing wrong the verdict is "not judged", with
+    `reason`; otherwise `reason` is the last finding, `keys.config`.
+    """
+    held, found = _unwrap(files.tensors)
+    findings = [*files.problems, *(partial.problems if partial is not None else ()), *found]
+    facts: list[str] = []
+    judged = [judge_dtypes(held, files.config, declared_dtype, source)]
+    if partial is not None:
+        if held and not partial.tied and partial.head not in held:
+            findings += _report_names([partial.head], [], held, {partial.head: ()}, partial.head)
+        judged.append(judge_tie(held, partial, head))
+        judged += [_judge_round_trip(held, source, partial, {})] if source is not None else []
+    for found, seen in judged:
+        findings += found
+        facts += seen
+    if not findings:
+        return CheckResult("keys", Verdict.NOT_JUDGED, facts=tuple(facts), reason=reason)
+    return judge("keys", [*findings, Finding("keys.config", reason, {})], facts)
 
 
 def _unwrap(tensors: Mapping[str, Tensor]) -> tuple[Held, list[Finding]]:
@@ -104,14 +138,18 @@ def _unwrap(tensors: Mapping[str, Tensor]) -> tuple[Held, list[Finding]]:
 
 
 def _judge_names(
-    held: Held, needs: ModelNeeds, allowed: Sequence[AllowedKeys]
+    held: Held, needs: ModelNeeds, allowed: Sequence[AllowedKeys], promised: Set[str]
 ) -> tuple[Held, list[Finding], list[str]]:
-    """Return the tensors under the names they should have, with findings and facts about the names."""
+    """Return the tensors under the names they should have, with findings and facts about the names.
+
+    Names that the index promises but no header has are a fault of the files, reported as such: they
+    are not reported as missing once more.
+    """
     form = needs.closest(held)
     needed = needs.forms[form]
     optional = {needs.head} if needs.tied else set()
-    missing = [name for name in needed if name not in held]
-    unexpected = sorted(name for name in held if name not in needed and name not in optional)
+    missing = [] if needed.keys() <= held.keys() else [name for name in needed if name not in held]
+    unexpected = sorted(held.keys() - needed.keys() - optional)
     if not missing and not unexpected and not allowed:
         of_form = "" if needs.fused is None else f' (experts in form "{form}")'
         return held, [], [f"all {len(needed)} tensors that config.json asks for are there{of_form}"]
@@ -120,10 +158,10 @@ def _judge_names(
     renamed, found = _judge_prefix(held, missing, unexpected, {**needed, needs.head: needs.head_shape})
     findings += found
     held = {renamed.get(name, name): tensor for name, tensor in held.items()}
-    missing = [name for name in missing if name not in held]
+    missing = [name for name in missing if name not in held and name not in promised]
     unexpected = [name for name in unexpected if name in held]
     findings += _report_names(missing, unexpected, held, {**needed, needs.head: needs.head_shape}, needs.head)
-    if not findings:
+    if not findings and not promised:
         facts.insert(0, f"{matched} of {len(needed)} tensors that config.json asks for are there")
     return held, findings, facts
 
@@ -193,7 +231,9 @@ def _report_names(
 
 
 def _judge_shapes(ours: Held, needed: Mapping[str, tuple[int, ...]]) -> list[Finding]:
-    wrong = {name: tensor.shape for name, tensor in ours.items() if tensor.shape != needed[name]}
+    wrong = {
+        name: ours[name].shape for name, shape in needed.items() if name in ours and ours[name].shape != shape
+    }
     if not wrong:
         return []
     name, shape = next(iter(wrong.items()))
@@ -207,11 +247,16 @@ def _judge_shapes(ours: Held, needed: Mapping[str, tuple[int, ...]]) -> list[Fin
 
 
 def _judge_round_trip(
-    held: Held, source: CheckpointFiles, needs: ModelNeeds
+    held: Held, source: CheckpointFiles, needs: ModelNeeds, needed: Collection[str]
 ) -> tuple[list[Finding], list[str]]:
-    """Judge that an export has the keys of the checkpoint that it was loaded from, in the same form."""
+    """Judge that an export has the keys of the checkpoint that it was loaded from, in the same form.
+
+    What is missing or unexpected by the model's `needed` names is reported there and not here again.
+    """
     if not source.tensors:
-        return [Finding("keys.source-empty", f"{source.folder}: no tensor to compare with.", {})], []
+        return [
+            Finding("keys.source-empty", f"{shown(str(source.folder))}: no tensor to compare with.", {})
+        ], []
     before = {canonicalise(name) for name in source.tensors}
     lost = sorted(before - held.keys())
     gained = sorted(held.keys() - before)
@@ -224,10 +269,15 @@ def _judge_round_trip(
             "An export must keep the form that was read."
         )
         findings.append(Finding("keys.form-changed", message, {"source": forms[0], "export": forms[1]}))
+    kept = not findings and not lost and not gained
+    lost, gained = (
+        [name for name in lost if name not in needed],
+        [name for name in gained if not needed or name in needed],
+    )
     if lost or gained:
         message = f"round trip lost {_listed(lost)} and gained {_listed(gained)}; an export keeps its source's keys."
         findings.append(Finding("keys.round-trip", message, {"lost": lost, "gained": gained}))
-    return findings, [] if findings else [f"round trip kept {counted(len(before), 'key')}"]
+    return findings, [] if not kept else [f"round trip kept {counted(len(before), 'key')}"]
 
 
 def _listed(names: Sequence[str]) -> str:

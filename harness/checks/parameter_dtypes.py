@@ -28,7 +28,7 @@ def check_dtypes(records: Sequence[Mapping[str, Any]], *, expected: str | None =
     for record, of_rank in zip(records, counts, strict=True):
         if of_rank != counts[0]:
             first = f"rank {records[0].get('rank')} {_listed(counts[0])}"
-            message = f"rank {record.get('rank')} holds {_listed(of_rank)}, {first}; all ranks must hold the same dtypes."
+            message = f"rank {record.get('rank')} holds {_listed(of_rank)}, {first}; all ranks must agree."
             findings.append(Finding("dtypes.ranks-differ", message, {"counts": counts}))
     others = {dtype: count for dtype, count in counts[0].items() if expected not in (None, dtype)}
     if others:

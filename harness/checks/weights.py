@@ -94,7 +94,8 @@ def check_weights(
     if not findings:
         of = len(comparison.equal)
         facts.insert(
-            0, f"{of} of {of} tensors equal the bytes of {source} (as {few(sorted(comparison.dtypes))})"
+            0,
+            f"{of} of {of} tensors equal the bytes of {shown(source)} (as {few(sorted(comparison.dtypes))})",
         )
     return judge("weights", findings, facts)
 

@@ -7,6 +7,8 @@ import torch
 
 __all__ = ["batch_sha256", "tensor_sha256"]
 
+_SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def tensor_sha256(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> str:
     """Return the SHA-256 (hex) of a tensor's contiguous little-endian bytes, converted to `dtype` first.
@@ -41,6 +43,6 @@ def batch_sha256(input_ids: torch.Tensor, positions: torch.Tensor) -> str:
 def _little_endian_bytes(tensor: torch.Tensor, dtype: torch.dtype) -> bytes:
     if sys.byteorder != "little":
         raise RuntimeError("digests are of little-endian bytes, and this machine is big-endian")
-    # Through uint8, because numpy has no bfloat16; flattened, because a scalar cannot be viewed so.
-    flat = tensor.detach().to("cpu", dtype).contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes()
+    # As integers of the same size, because numpy has no bfloat16.
+    value = tensor.detach().to("cpu", dtype)
+    return value.view(_SAME_SIZE[value.element_size()]).numpy().tobytes()

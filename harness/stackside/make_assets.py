@@ -7,9 +7,10 @@
     FOLDER/qwen3-tiny/            config, tokenizer and float32 weights; the head is a tensor of its own
     FOLDER/qwen3-tiny-tied/       the same shape, the head is the embedding and is not stored
 
-The checkpoints stand for published ones: trained until their loss is far below a random model's, with
-plain PyTorch and Transformers, so that a loss tells whether they were really loaded. Nothing in them is
-constant, so that wrong maths changes the loss too. Two makings on one machine give the same bytes.
+The checkpoints stand for published ones: trained with plain PyTorch and Transformers until their loss is
+clearly below a random model's, so that a loss tells whether they were really loaded, and no longer, so that
+it still falls in the few steps of a run. Nothing in them is constant, so that wrong maths changes the loss
+too. Two makings on one machine give the same bytes.
 """
 
 import argparse

@@ -61,6 +61,7 @@ class RecordingMetrics(MetricsProcessor):
         extra_metrics: dict[str, Any] | None = None,
     ) -> None:
         """Write the step's row, then let torchtitan log it its own way."""
+        observe.end_step(step)
         if self._file is not None:
             seconds = time.perf_counter() - self._started
             row = {

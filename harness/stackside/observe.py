@@ -20,7 +20,7 @@ from harness.stackside import faults, overrides
 from harness.stackside.digests import batch_sha256, tensor_sha256
 from harness.stackside.request import current, write_observed
 
-__all__ = ["ObservedCheckpoint", "begin_step", "finish"]
+__all__ = ["ObservedCheckpoint", "begin_step", "end_step", "finish"]
 
 _ROWS = (0, 1, 2, 3, 17, 100)
 """Positions at which a cosine/sine table is recorded: small, odd and three-digit ones."""
@@ -68,6 +68,12 @@ def begin_step(step: int) -> None:
     _step = step
     if (kernel := sys.modules.get("harness.stackside.nki.record")) is not None:
         kernel.begin_step(step)
+
+
+def end_step(step: int) -> None:
+    """Note that a step is over: what the kernels do from here on belongs to no step."""
+    if (kernel := sys.modules.get("harness.stackside.nki.record")) is not None:
+        kernel.end_step(step)
 
 
 def finish() -> None:

@@ -221,36 +221,27 @@ def _train(
 
 def _compare_export(request: Request, model: PreTrainedModel) -> dict[str, Any]:
     """Return how far the run's exported weights lie from the ones trained here."""
-    folder = Path(str(request.export))
-    stored = read_export(folder)
-    expected = model.state_dict()
-    optional = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
-    missing, extra = expected.keys() - stored.keys() - optional, stored.keys() - expected.keys()
-    count = len(stored)
+    folder, source = Path(str(request.export)), Path(request.model)
+    stored, held = read_export(folder), model.state_dict()
+    names, expected = set(stored), set(held)
     if holds_experts(model.config):
-        # Stored one by one, held fused: only Transformers' own loader can say what fits.
-        loaded, information = load_pretrained(folder, Path(request.model))
-        stored, missing, extra = (
-            loaded.state_dict(),
-            information["missing_keys"],
-            information["unexpected_keys"],
-        )
+        # Stored one by one, held fused: names compare with the source's, values only once loaded.
+        expected = set(read_export(source))
+        stored = load_pretrained(folder, source)[0].state_dict() if names == expected else {}
+    optional = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
     differences = {
-        name: _largest_difference(stored[name], expected[name]) for name in stored.keys() & expected.keys()
+        name: _largest_difference(stored[name], held[name]) for name in stored.keys() & held.keys()
     }
-    broken = sorted(name for name, value in differences.items() if value is None)
-    worst = max(
-        (name for name in differences if name not in broken),
-        key=lambda n: differences[n] or 0.0,
-        default=None,
-    )
+    comparable = {name: value for name, value in differences.items() if value is not None}
+    broken = sorted(differences.keys() - comparable.keys())
+    worst = broken[0] if broken else max(sorted(comparable), key=lambda name: comparable[name], default=None)
     return {
-        "tensors": count,
-        "max_abs_diff": differences[worst] if worst is not None and not broken else None,
-        "worst": broken[0] if broken else worst,
+        "tensors": len(names),
+        "max_abs_diff": comparable.get(worst) if worst is not None else None,
+        "worst": worst,
         "not_comparable": broken,
-        "missing": sorted(missing),
-        "extra": sorted(extra),
+        "missing": sorted(expected - names - optional),
+        "extra": sorted(names - expected - optional),
     }
 
 

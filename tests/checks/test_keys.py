@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checks.finding import CheckResult, Verdict
+from harness.checks.finding import CheckResult, Finding, Verdict
 from harness.checks.keys import AllowedKeys, HeadBytes, check_keys
 from harness.model_needs import FUSED, PER_EXPERT, ModelNeeds, model_needs
 from harness.safetensors_files import CheckpointFiles
@@ -227,8 +227,6 @@ def test_nothing_read_is_never_a_pass() -> None:
 
 
 def test_problems_of_files_and_config_are_passed_on() -> None:
-    from harness.checks.finding import Finding
-
     files = replace(
         files_of(NEEDS.shapes), problems=(Finding("files.stale-index", "stale"),), notes=("seen",)
     )
@@ -386,6 +384,21 @@ def test_a_round_trip_keeps_the_keys() -> None:
     assert codes(result) == ["keys.round-trip"]
     assert "lost 2 keys (model.layers.0.self_attn.rotary_emb.inv_freq" in message(result, "keys.round-trip")
     assert "gained no key" in message(result, "keys.round-trip")
+
+
+def test_a_key_that_the_model_needs_is_reported_once() -> None:
+    shapes = {name: shape for name, shape in NEEDS.shapes.items() if name != NORM} | {"more": (1,)}
+    result = check_keys(files_of(shapes), NEEDS, source=files_of(NEEDS.shapes))
+    assert codes(result) == ["keys.missing", "keys.unexpected"]
+    assert not any("round trip kept" in fact for fact in result.facts)
+
+
+def test_what_the_index_promised_is_the_files_fault() -> None:
+    shapes = {name: shape for name, shape in NEEDS.shapes.items() if name not in (NORM, HEAD)}
+    files = replace(
+        files_of(shapes), index=dict.fromkeys([*shapes, NORM], "x"), problems=(Finding("files.x", "x"),)
+    )
+    assert codes(check_keys(files, NEEDS)) == ["files.x", "keys.head-missing"]
 
 
 def test_a_round_trip_keeps_the_form_of_experts() -> None:

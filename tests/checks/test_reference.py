@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.checks.finding import CheckResult, Verdict
@@ -363,12 +363,14 @@ def test_a_reference_of_the_first_step_judges_that_one() -> None:
 # Properties
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-9e-6, 9e-6), min_size=STEPS, max_size=STEPS))
 def test_differences_within_the_tolerance_pass(noise: list[float]) -> None:
     data = [{**row, "loss": row["loss"] - 1e-7 + shift} for row, shift in zip(rows(), noise, strict=True)]
     assert judged(data).verdict is Verdict.PASS
 
 
+@settings(deadline=None)
 @given(st.integers(0, STEPS - 1), st.floats(2e-5, 1e3), st.sampled_from([1, -1]))
 def test_a_difference_beyond_the_tolerance_never_passes(step: int, size: float, sign: int) -> None:
     data = rows()
@@ -376,6 +378,7 @@ def test_a_difference_beyond_the_tolerance_never_passes(step: int, size: float, 
     assert judged(data).verdict is Verdict.FAIL
 
 
+@settings(deadline=None)
 @given(st.integers(0, STEPS - 1), st.sampled_from(["loss", "grad_norm", "learning_rate"]))
 def test_an_exact_comparison_sees_the_smallest_change(step: int, name: str) -> None:
     exact = Tolerances(0.0, 0.0, 0.0, 0.0, 0.0)

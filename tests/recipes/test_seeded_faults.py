@@ -48,3 +48,20 @@ def test_a_stale_checkpoint_is_refused_before_the_run(run) -> None:  # type: ign
     assert "step-20" in end.reason
     assert session.records[("hf-backend", "published-weights")].evidence.metrics() == []
     assert session.exit_code() == 1
+
+
+def test_a_backward_with_the_wrong_sign_trains_and_is_caught_by_its_twin(run) -> None:  # type: ignore[no-untyped-def]
+    session = run("moe-nki/nki-rope", faults=("backward-sign-flipped",))
+    record = session.records[("moe-nki", "nki-rope")]
+    assert record.end.outcome is Outcome.PASSED
+    assert record.results["loss"].verdict is Verdict.PASS, "the loss alone does not show it"
+    finding = record.results["twin"].findings[0]
+    assert (finding.code, finding.data["first_step"], finding.data["key"]) == ("twin.differs", 1, "grad_norm")
+
+
+def test_a_silent_fallback_trains_with_equal_losses_and_is_caught_by_the_launches(run) -> None:  # type: ignore[no-untyped-def]
+    session = run("moe-nki/nki-rope", faults=("silent-torch-fallback",))
+    results = session.records[("moe-nki", "nki-rope")].results
+    assert results["loss"].verdict is Verdict.PASS
+    assert results["kernel"].verdict is Verdict.FAIL
+    assert "launch" in results["kernel"].findings[0].message

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import types
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from harness.stackside.packing import batches, pack, read_corpus, share, tokenise
 from harness.stackside.reference import learning_rate_factor, main, mask_of, run
@@ -96,21 +97,23 @@ def test_packing_by_example() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=30), max_size=12),
     st.integers(1, 16),
 )
 def test_packing_loses_and_invents_nothing(documents: list[list[int]], seq_len: int) -> None:
     rows = list(pack(documents, seq_len))
-    pairs = [pair for document in documents for pair in zip(document, document[1:], strict=False)]
+    pairs = [pair for document in documents for pair in pairwise(document)]
     packed = [pair for inputs, labels, _ in rows for pair in zip(inputs, labels, strict=True)]
     assert packed == pairs[: len(pairs) // seq_len * seq_len]
     for inputs, _, positions in rows:
         assert len(inputs) == len(positions) == seq_len
         assert positions[0] == 0
-        assert all(b in (0, a + 1) for a, b in zip(positions, positions[1:], strict=False))
+        assert all(b in (0, a + 1) for a, b in pairwise(positions))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=1), max_size=30), st.integers(1, 8))
 def test_shares_are_contiguous_complete_and_even(texts: list[str], ranks: int) -> None:
     shares = [share(texts, rank, ranks) for rank in range(ranks)]
@@ -152,7 +155,7 @@ def test_a_tokenizer_without_end_token_is_refused(source: Path, tmp_path: Path) 
 # Mathematics
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     steps=st.integers(1, 40),
     warmup=st.integers(0, 45),
@@ -366,6 +369,37 @@ def test_a_tied_head_may_be_stored_or_not_but_must_be_equal(made_assets: Path, t
     assert compared(made_assets, same, "qwen3-tiny-tied")["max_abs_diff"] == 0.0
     other = changed_weights(tmp_path / "other", source, **{"lm_head.weight": head + 0.5})
     assert compared(made_assets, other, "qwen3-tiny-tied")["worst"] == "lm_head.weight"
+
+
+def test_a_mixture_of_experts_is_compared_as_transformers_loads_it(
+    made_assets: Path, source: Path, tmp_path: Path
+) -> None:
+    config = Qwen3MoeConfig(
+        vocab_size=512,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+    )
+    folder = tmp_path / "moe"
+    Qwen3MoeForCausalLM(config).save_pretrained(folder)
+    tokenizer_with(folder, source)
+    export = compared(made_assets, str(folder), str(folder))
+    assert (export["missing"], export["extra"], export["not_comparable"]) == ([], [], [])
+    assert export["max_abs_diff"] == 0.0
+    expert = "model.layers.0.mlp.experts.2.up_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    changed = changed_weights(tmp_path / "changed", folder, **{expert: tensors[expert] + 1})
+    export = compared(made_assets, changed, str(folder))
+    assert export["max_abs_diff"] == pytest.approx(1.0, abs=1e-6)
+    assert "experts" in export["worst"]
+    lacking = changed_weights(tmp_path / "lacking", folder, **{expert: None})
+    export = compared(made_assets, lacking, str(folder))
+    assert (export["missing"], export["max_abs_diff"]) == ([expert], None)
 
 
 # Independence and input

@@ -80,6 +80,7 @@ def reset() -> None:
     """Start a new record: steps, counts and launches so far are forgotten."""
     global _steps
     counters.reset()
+    registry.forget_layouts()
     LEDGER.clear()
     _steps = _Steps()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KernelOp", "register", "registered", "saw_layout", "seen_layouts"]
+__all__ = ["KernelOp", "forget_layouts", "register", "registered", "saw_layout", "seen_layouts"]
 
 Receipt = Callable[[int, str], dict[str, Any]]
 
@@ -53,3 +53,8 @@ def saw_layout(layout: str) -> None:
 def seen_layouts() -> dict[str, int]:
     """Return the number of calls per layout."""
     return dict(_layouts)
+
+
+def forget_layouts() -> None:
+    """Forget the layouts seen so far."""
+    _layouts.clear()
