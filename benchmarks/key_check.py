@@ -92,7 +92,8 @@ def _time_loads(shards: list[Path], *, keep: bool) -> list[float]:
     must first be mapped. That is what a process that loads a checkpoint pays; without it the
     allocator hands out the former load's memory again.
     """
-    kept, seconds = [], []
+    kept: list[dict[str, np.ndarray[Any, Any]]] = []
+    seconds = []
     for _ in range(LOAD_REPEATS):
         start = time.perf_counter()
         tensors: dict[str, np.ndarray[Any, Any]] = {}

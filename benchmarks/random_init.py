@@ -44,7 +44,9 @@ def run() -> None:
             launcher.close()
 
 
-def _first_loss(root: Path, launcher: ForkLauncher, recipe: str, name: str, seed: int, scratch: Path) -> float:
+def _first_loss(
+    root: Path, launcher: ForkLauncher, recipe: str, name: str, seed: int, scratch: Path
+) -> float:
     session = Session(Settings(root, output=scratch / f"{recipe}-{seed}"), launcher=launcher)
     profile = session.stack.profile.model_copy(update={"seed": seed, "steps": 1})
     session.stack = session.stack.model_copy(update={"profile": profile})

@@ -18,9 +18,8 @@ def run() -> None:
     print(f"python -c pass    {empty:.3f} s")
     for arguments in (["--help"], ["list"]):
         seconds = _median([harness, *arguments])
-        print(
-            f"harness {' '.join(arguments):10}{seconds:.3f} s, {seconds / empty:.1f} x an empty Python (target: under 0.4 s)"
-        )
+        name = f"harness {' '.join(arguments)}"
+        print(f"{name:18}{seconds:.3f} s, {seconds / empty:.1f} x an empty Python (target: under 0.4 s)")
 
 
 def _median(argv: list[str]) -> float:

@@ -13,10 +13,11 @@ from typing import Any
 
 from harness.checks.buffers import check_buffers
 from harness.checks.configuration import check_configuration
-from harness.checks.finding import CheckResult, not_judged
+from harness.checks.finding import CheckResult, judge, not_judged
 from harness.checks.kernel import Claim, check_probe, check_training
 from harness.checks.loss import FirstLoss, check_loss
 from harness.checks.overrides import check_overrides
+from harness.checks.parameter_dtypes import check_dtypes
 from harness.checks.ranks import check_ranks
 from harness.checks.reference import check_reference
 from harness.checks.reload import check_reload
@@ -146,7 +147,11 @@ def _weights(case: Case) -> CheckResult:
 
 
 def _ranks(case: Case) -> CheckResult:
-    return check_ranks(_starts(case), world_size=case.request["ranks"])
+    starts = _starts(case)
+    shards = check_ranks(starts, world_size=case.request["ranks"])
+    # Master weights: torchtitan holds them in `training.dtype`, whatever it computes in.
+    dtypes = check_dtypes(starts, expected=case.request["configuration"]["training.dtype"])
+    return judge("ranks", [*shards.findings, *dtypes.findings], [*shards.facts, *dtypes.facts])
 
 
 def _buffers(case: Case) -> CheckResult:

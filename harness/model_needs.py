@@ -112,7 +112,9 @@ def model_needs(config: Mapping[str, Any]) -> ModelNeeds:
         shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": head_shape}
         for layer, feed_forward in enumerate(layers):
             prefix = f"model.layers.{layer}."
-            shapes |= {prefix + name: shape for name, shape in (attention | feed_forward[form]).items()}
+            for part in (attention, feed_forward[form]):
+                for name, shape in part.items():
+                    shapes[prefix + name] = shape
         shapes["model.norm.weight"] = (hidden,)
         if not tied:
             shapes["lm_head.weight"] = head_shape
@@ -127,7 +129,7 @@ def model_needs(config: Mapping[str, Any]) -> ModelNeeds:
     )
 
 
-def _attention(config: Mapping[str, Any], hidden: int) -> dict[str, tuple[int, ...]]:
+def _attention(config: Mapping[str, Any], hidden: int) -> Shapes:
     head = size_of(config, "head_dim")
     queries, keys = (size_of(config, key) * head for key in ("num_attention_heads", "num_key_value_heads"))
     shapes: dict[str, tuple[int, ...]] = {
@@ -146,9 +148,7 @@ def _attention(config: Mapping[str, Any], hidden: int) -> dict[str, tuple[int, .
     return shapes
 
 
-def _feed_forward(
-    config: Mapping[str, Any], layer: int, hidden: int
-) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+def _feed_forward(config: Mapping[str, Any], layer: int, hidden: int) -> tuple[Shapes, Shapes]:
     """Return a layer's feed-forward tensors in the two forms, which are the same for a dense layer."""
     if config["model_type"] == "qwen3_moe" and _is_sparse(config, layer):
         inner, experts = size_of(config, "moe_intermediate_size"), _experts(config)

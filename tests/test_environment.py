@@ -18,7 +18,8 @@ def lock(folder: Path, text: str) -> Path:
 
 
 def test_names_and_versions_are_read_with_their_labels(tmp_path: Path) -> None:
-    text = f"# a comment\nTorch_Thing==2.9.0+cpu \\\n    {HASH} \\\n    {HASH}\nother==1.0 ; python_version > '3' {HASH}\n"
+    text = f"# a comment\nTorch_Thing==2.9.0+cpu \\\n    {HASH} \\\n    {HASH}\n"
+    text += f"other==1.0 ; python_version > '3' {HASH}\n"
     assert environment.lock_packages(lock(tmp_path, text)) == {"torch-thing": "2.9.0+cpu", "other": "1.0"}
 
 

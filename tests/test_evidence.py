@@ -1,7 +1,6 @@
 """Evidence: written whole, read always, sealed, without secrets."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(path, {"new": object()})
     assert json.loads(path.read_text()) == {"old": 1}
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_key_order_does_not_change_a_file(tmp_path: Path) -> None:

@@ -107,4 +107,3 @@ def test_a_service_that_dies_says_its_last_words(tmp_path: Path) -> None:
         server.process.wait()
         with pytest.raises(InfrastructureError, match="no such thing"):
             server.send("hello")
-            server.send("hello")

@@ -62,7 +62,7 @@ def test_the_digest_follows_the_content(project: Path, root: Path, file: str, ol
 
 def test_a_stack_that_calls_itself_something_else_is_refused(project: Path) -> None:
     edit(project / "lockfiles" / "cpu" / "stack.yaml", "name: cpu", "name: other")
-    with pytest.raises(UserError, match="'other'.*'cpu'"):
+    with pytest.raises(UserError, match=r"'other'.*'cpu'"):
         load_stack(project, "cpu")
 
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from harness.checks.finding import CheckResult, Finding, judge, not_judged
 from harness.checks.rotary import Rotary, judge_inv_freq, judge_rows
-from harness.checks.wording import counted, few
+from harness.checks.wording import counted, few, shown
 from harness.model_config import ConfigError, rope_dim, rope_theta, rope_type
 
 __all__ = ["check_buffers"]
 
 _INV_FREQ, _COS_SIN = "inv_freq", "cos_sin"
+_FLOAT32_END = 2.0**128
 _POSITION = re.compile(r"[0-9]{1,9}")
 _LOW_PRECISION = ("float16", "bfloat16")
 
@@ -24,7 +25,7 @@ _LOW_PRECISION = ("float16", "bfloat16")
 class _Buffer(NamedTuple):
     """One rank's buffer as recorded."""
 
-    rank: Any
+    rank: str
     name: str
     record: Mapping[str, Any]
 
@@ -56,13 +57,14 @@ def check_buffers(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any
     Codes `buffers.config`, `.missing`, `.nan`, `.dtype`, `.shape`, `.first`, `.rope-base`,
     `.inv-freq`, `.cos-sin`, `.rows`, `.ranks-differ`.
     """
+    ranks = [shown(record.get("rank", "?")) for record in records]
     buffers = [
-        _Buffer(record.get("rank", "?"), str(buffer.get("name")), buffer)
-        for record in records
-        for buffer in record.get("buffers") or ()
+        _Buffer(rank, shown(buffer.get("name")), buffer)
+        for rank, record in zip(ranks, records, strict=True)
+        for buffer in _listed(record.get("buffers"))
         if isinstance(buffer, Mapping)
     ]
-    findings = _judge_presence(records, buffers) + _judge_poison(buffers) + _judge_agreement(records, buffers)
+    findings = _judge_presence(ranks, buffers) + _judge_poison(buffers) + _judge_agreement(ranks, buffers)
     try:
         rotary, kind = Rotary(rope_theta(config), rope_dim(config)), rope_type(config)
     except ConfigError as error:
@@ -81,10 +83,10 @@ def check_buffers(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any
     return judge("buffers", findings, facts if sound and not findings else ())
 
 
-def _judge_presence(records: Sequence[Mapping[str, Any]], buffers: Sequence[_Buffer]) -> list[Finding]:
+def _judge_presence(ranks: Sequence[str], buffers: Sequence[_Buffer]) -> list[Finding]:
     with_rotary = {buffer.rank for buffer in buffers if buffer.rotary}
-    without = [record.get("rank", "?") for record in records if record.get("rank", "?") not in with_rotary]
-    if records and not without:
+    without = [rank for rank in ranks if rank not in with_rotary]
+    if ranks and not without:
         return []
     where = f"rank {few(without)}" if without else "any rank"
     message = f"no rotary buffer was recorded on {where}: the rotation was not checked. Record buffers after loading."
@@ -101,7 +103,7 @@ def _judge_poison(buffers: Sequence[_Buffer]) -> list[Finding]:
         ]
         if bad:
             names = list(dict.fromkeys(buffer.name for buffer in bad))
-            ranks = sorted({str(buffer.rank) for buffer in bad})
+            ranks = sorted({buffer.rank for buffer in bad})
             cause = (
                 "holds NaN or infinity"
                 if stored
@@ -112,15 +114,15 @@ def _judge_poison(buffers: Sequence[_Buffer]) -> list[Finding]:
     return findings
 
 
-def _judge_agreement(records: Sequence[Mapping[str, Any]], buffers: Sequence[_Buffer]) -> list[Finding]:
+def _judge_agreement(ranks: Sequence[str], buffers: Sequence[_Buffer]) -> list[Finding]:
     contents: dict[str, dict[str, list[str]]] = {}
     for buffer in buffers:
         if not buffer.poisoned:
-            contents.setdefault(buffer.name, {}).setdefault(buffer.content, []).append(str(buffer.rank))
+            contents.setdefault(buffer.name, {}).setdefault(buffer.content, []).append(buffer.rank)
     present: dict[str, int] = {}
     for buffer in buffers:
         present[buffer.name] = present.get(buffer.name, 0) + 1
-    differing = [name for name, found in contents.items() if len(found) > 1 or present[name] != len(records)]
+    differing = [name for name, found in contents.items() if len(found) > 1 or present[name] != len(ranks)]
     if not differing:
         return []
     groups = " and ".join("rank " + few(ranks) for ranks in contents[differing[0]].values())
@@ -139,7 +141,7 @@ def _grouped(buffers: Sequence[_Buffer]) -> list[tuple[str, _Buffer]]:
     labelled = []
     for group in groups.values():
         names = list(dict.fromkeys(buffer.name for buffer in group))
-        ranks = sorted({str(buffer.rank) for buffer in group})
+        ranks = sorted({buffer.rank for buffer in group})
         labelled.append((f"buffer {few(names, 1)}, rank {few(ranks)}", group[0]))
     return labelled
 
@@ -165,10 +167,13 @@ def _rows(record: Mapping[str, Any]) -> dict[int, Any]:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Return recorded numbers; what is not a number (JSON has no NaN) counts as NaN."""
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        return []
+    """Return recorded numbers; what is no number that float32 can hold counts as NaN."""
     return [
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        for value in values
+        float(value) if type(value) in (int, float) and abs(value) < _FLOAT32_END else math.nan
+        for value in _listed(values)
     ]
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Return `value` if it is a list, else an empty one: a damaged record has nothing to judge."""
+    return value if isinstance(value, list | tuple) else ()

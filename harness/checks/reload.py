@@ -62,6 +62,8 @@ def _is_complete(record: Any) -> bool:
         and all(
             isinstance(record[loader].get(key), list) for loader, keys in _LOADERS.items() for key in keys
         )
+        and isinstance(record["from_pretrained"].get("mismatched_keys", []), list)
+        and isinstance(record["from_pretrained"].get("error_msgs", []), list | str)
     )
 
 
@@ -70,7 +72,9 @@ def _judge_lists(
 ) -> list[Finding]:
     findings = []
     for key, kind in lists.items():
-        names = sorted(shown(name) for name in loaded[key] if kind != "missing" or name not in allowed)
+        names = sorted(map(shown, loaded[key]))
+        if kind == "missing":
+            names = [name for name in names if name not in allowed]
         if names:
             effect = "they keep random values" if kind == "missing" else "the model has no place for them"
             message = f"{loader}: {counted(len(names), 'key')} {kind}: {few(names)}; {effect}. Compare the key sets."
@@ -82,17 +86,17 @@ def _judge_errors(loaded: Mapping[str, Any]) -> list[Finding]:
     findings = []
     # Transformers gives triples of name and two shapes.
     mismatched = [
-        entry[0] if isinstance(entry, list | tuple) else entry
-        for entry in loaded.get("mismatched_keys") or ()
+        entry[0] if isinstance(entry, list) and entry else entry
+        for entry in loaded.get("mismatched_keys", [])
     ]
     if mismatched:
         keys = counted(len(mismatched), "key")
         message = f"from_pretrained: {keys} of another shape: {few(mismatched)}. Compare config.json."
         findings.append(Finding("reload.mismatched", message, {"keys": [shown(name) for name in mismatched]}))
-    reported = loaded.get("error_msgs") or []
+    reported = loaded.get("error_msgs", [])
     errors = [reported] if isinstance(reported, str) else list(reported)
-    errors += [loaded["error"]] if loaded.get("error") else []
-    if any(errors):
+    errors = [error for error in (*errors, loaded.get("error")) if error]
+    if errors:
         findings.append(
             Finding("reload.error", f"from_pretrained reported: {few(errors, 1)}.", {"errors": errors})
         )

@@ -11,7 +11,9 @@ NAME = "twin"
 _KEYS = ("loss", "grad_norm")
 
 
-def check_twin(rows: Sequence[Mapping[str, Any]], twin: Sequence[Mapping[str, Any]], *, name: str) -> CheckResult:
+def check_twin(
+    rows: Sequence[Mapping[str, Any]], twin: Sequence[Mapping[str, Any]], *, name: str
+) -> CheckResult:
     """Judge metrics rows against those of the run called `name`, step by step, every bit.
 
     Two empty runs are not equal: there is nothing to compare.

@@ -18,6 +18,9 @@ __all__ = ["Reporter", "result_lines"]
 
 _MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "not-judged": ("?", "yellow")}
 _OUTCOMES = {"passed": "green", "failed": "red"}
+UNVERIFIED = (
+    "Unverified on hardware: the cpu stack proves logic and numbers, not that a recipe runs on Trainium."
+)
 _SHOWN_PACKAGES = ("torch", "transformers", "torchtitan", "torch-neuronx", "neuronx-cc", "nki")
 
 
@@ -111,7 +114,7 @@ class Reporter:
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Print the table of a finished session."""
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("recipe", "run", "outcome", "checks", "seconds"):
+        for column in ("recipe", "run", "outcome", "seconds", "checks"):
             table.add_column(
                 column, justify="right" if column == "seconds" else "left", no_wrap=column != "checks"
             )
@@ -122,7 +125,7 @@ class Reporter:
             )
             outcome = Text(run["outcome"], style=_OUTCOMES.get(run["outcome"], "yellow"))
             seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
-            table.add_row(run["recipe"], run["run"], outcome, marks, seconds)
+            table.add_row(run["recipe"], run["run"], outcome, seconds, marks)
         self.out.print()
         self.out.print(table)
         verdicts = [check["verdict"] for run in summary["runs"] for check in run["checks"].values()]
@@ -136,6 +139,4 @@ class Reporter:
             self.out.print(f"seeded faults in this session: {', '.join(summary['faults'])}")
         self.out.print(f"evidence: {summary['folder']}", soft_wrap=True)
         if summary["stack"] == "cpu":
-            self.out.print(
-                "Unverified on hardware: the cpu stack proves the recipes' logic and numbers, not that they run on Trainium."
-            )
+            self.out.print(UNVERIFIED)

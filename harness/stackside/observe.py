@@ -143,7 +143,7 @@ def _parameter(name: str, value: Tensor) -> dict[str, Any]:
 
 
 def _placement(text: str) -> str:
-    match = re.match(r"_?S(?:trided)?(?:hard)?\((?:dim=)?(\d+)", text)
+    match = re.match(r"(?:_Strided)?S(?:hard)?\((?:dim=)?(\d+)", text)
     if match:
         return f"Shard({match[1]})"
     return "Replicate()" if text.startswith("R") else text

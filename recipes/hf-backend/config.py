@@ -30,7 +30,9 @@ def _repair_rotary_buffers() -> None:
     if hasattr(Qwen3RotaryEmbedding, "rope_init_fn") or faults.asked("rotary-repair-off"):
         return
     Qwen3RotaryEmbedding.rope_init_fn = property(_rope_init_fn)
-    repaired("Qwen3RotaryEmbedding.rope_init_fn refills inv_freq and original_inv_freq (torchtitan issue 4783)")
+    repaired(
+        "Qwen3RotaryEmbedding.rope_init_fn refills inv_freq and original_inv_freq (torchtitan issue 4783)"
+    )
 
 
 def _rope_init_fn(module: Qwen3RotaryEmbedding) -> Callable[..., Any]:

@@ -277,6 +277,29 @@ def test_the_record_survives_json() -> None:
     assert check_buffers(records, CONFIG).verdict is Verdict.PASS
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from([*cache(), *inv_freq(), None, "rank"]), st.integers(0, 1), JSON)
+def test_a_damaged_record_never_raises_and_never_hides(key: str | None, which: int, value: Any) -> None:
+    records = ranks(inv_freq(), cache())
+    if key is None:
+        records[0]["buffers"] = value
+    elif key == "rank":
+        records[0]["rank"] = value
+    else:
+        records[0]["buffers"][which][key] = value
+    result = check_buffers(records, CONFIG)
+    assert all(finding.message.isprintable() for finding in result.findings)
+    if key in ("kind", "values", "rows", None) and records != ranks(inv_freq(), cache()):
+        assert result.verdict is Verdict.FAIL or (key, which) in (("values", 1), ("rows", 0))
+
+
 def test_the_base_of_a_frequency() -> None:
     assert effective_base(1e6 ** (-126 / 128), 128) == pytest.approx(1e6)
     assert effective_base(0.0, 128) is None

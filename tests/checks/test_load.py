@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.checks.finding import CheckResult, Verdict
 from harness.checks.load import check_fresh_folder, check_load
@@ -82,6 +84,24 @@ def test_a_load_from_elsewhere() -> None:
 @pytest.mark.parametrize("record", [{}, {"requested": True}, {"loaded": True}, []])
 def test_a_malformed_record(record: Any) -> None:
     assert codes(check_load(record)) == ["load.record"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["load_step", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+FIELDS = st.sampled_from(
+    ["requested", "loaded", "loaded_tensors", "found_steps", "load_step", "source", "format"]
+)
+
+
+@given(st.dictionaries(FIELDS, JSON))
+def test_a_damaged_record_never_raises(record: dict[str, Any]) -> None:
+    for finding in check_load(record, source="/models/a").findings:
+        assert finding.message.isprintable()
 
 
 # --- before the run ---------------------------------------------------------------------------

@@ -193,6 +193,21 @@ def test_no_parameter_at_all() -> None:
     assert codes(check_ranks(ranks, world_size=2)) == ["ranks.record"]
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from([*record(0), *record(0)["parameters"][0]]), st.integers(0, 4), JSON)
+def test_a_damaged_record_never_raises(key: str, which: int, value: Any) -> None:
+    ranks = records()
+    (ranks[1] if key in ranks[1] else ranks[1]["parameters"][which])[key] = value
+    for finding in check_ranks(ranks, world_size=2).findings:
+        assert finding.message.isprintable()
+
+
 @given(st.permutations(range(4)), st.sets(st.integers(0, 3), min_size=2), st.sampled_from([0, 1]))
 def test_any_group_of_equal_shards_is_found_in_any_order(
     order: list[int], equal: set[int], which: int

@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.checks.finding import CheckResult, Verdict
@@ -141,6 +141,25 @@ def test_logits_that_were_not_recorded_fail() -> None:
     assert codes(check_reload(changed("logits", state_dict_sha256=""))) == ["reload.record"]
 
 
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("from_pretrained", "mismatched_keys", True),
+        ("from_pretrained", "mismatched_keys", None),
+        ("from_pretrained", "error_msgs", 1.0),
+        ("from_pretrained", "missing_keys", None),
+        ("load_state_dict", "missing", "abc"),
+    ],
+)
+def test_lists_that_are_none_fail(part: str, key: str, value: Any) -> None:
+    assert codes(check_reload(changed(part, **{key: value}))) == ["reload.record"]
+
+
+def test_odd_entries_in_lists_are_reported() -> None:
+    assert codes(check_reload(changed("from_pretrained", mismatched_keys=[[]]))) == ["reload.mismatched"]
+    assert codes(check_reload(changed("load_state_dict", missing=[["a"], {}]))) == ["reload.missing"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
@@ -148,6 +167,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=1000)
 @given(st.sampled_from([*GOOD]), st.sampled_from([None, *GOOD["logits"], *GOOD["from_pretrained"]]), JSON)
 def test_a_damaged_record_never_raises(part: str, key: str | None, value: Any) -> None:
     record = deepcopy(GOOD)

@@ -162,6 +162,24 @@ def test_the_load_record_is_judged_too() -> None:
     assert codes(result) == ["load.nothing"]
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from(["shape", "dtype", "sha256", "all"]), JSON)
+def test_a_damaged_record_never_raises(key: str, value: Any) -> None:
+    observed = held()
+    if key == "all":
+        observed["tensors"] = value
+    else:
+        observed["tensors"][NAMES[0]][key] = value
+    for finding in check(observed, stored()).findings:
+        assert finding.message.isprintable()
+
+
 @given(st.sets(st.sampled_from(NAMES), min_size=1))
 def test_any_set_of_changed_tensors_is_found_by_name(changed: set[str]) -> None:
     result = check(randomise(held(), *changed), stored())
