@@ -19,7 +19,8 @@ from harness.key_report import check_fresh_dump_folder
 from harness.launch import Ended, Job, Launcher, torchrun_command
 from harness.outcome import Outcome, RunEnd, classify
 from harness.project import package_parent
-from harness.recipe import Recipe, Run, fill
+from harness.recipe import Recipe, Run
+from harness.run_request import reference_request, seed_request, training_request
 from harness.stack import Stack
 
 __all__ = ["INTERRUPTED", "Executor", "Progress", "child_environment"]
@@ -143,12 +144,12 @@ class Executor:
         return self._call(evidence, "harness.stackside.reload", request, progress)
 
     def _train(self, evidence: Evidence, recipe: Recipe, name: str, run: Run, progress: Progress) -> RunEnd:
-        request = self._request(evidence.folder, recipe, name, run)
+        request = training_request(self.stack, recipe, name, self.assets, evidence.folder, self.faults)
         if "stale-folder" in self.faults:
             export_faults.leave_stale_checkpoint(evidence.dump)
         if request["initial"] == "seed-checkpoint":
             progress("phase", {"phase": "seed checkpoint"})
-            seed = self._seed(recipe, run, request)
+            seed = self._seed(recipe, name, run, request)
             if isinstance(seed, RunEnd):
                 return seed
             request["initial_load_path"] = request["configuration"]["checkpoint.initial_load_path"] = str(
@@ -166,12 +167,13 @@ class Executor:
             return end
         if (export := evidence.export()) is not None:
             export_faults.apply(self.faults, export)
-        if "reference" in run.checks:
-            progress("phase", {"phase": "plain-Transformers reference"})
-            return self._call(
-                evidence, "harness.stackside.reference", self._reference(evidence, run, request), progress
-            )
-        return end
+        if "reference" not in run.checks:
+            return end
+        resolved = evidence.read("observed/resolved-config.json")
+        if resolved is None:
+            return RunEnd(Outcome.FAILED, "the run left no resolved configuration to give to the reference")
+        asked = reference_request(self.stack, run, request, resolved, evidence)
+        return self._call(evidence, "harness.stackside.reference", asked, progress)
 
     def _ranks(self, evidence: Evidence, ranks: int, progress: Progress) -> RunEnd:
         seen = 0
@@ -211,24 +213,14 @@ class Executor:
             return RunEnd(end.outcome, f"{module} failed: {end.reason}; see {job.log}")
         return end
 
-    def _seed(self, recipe: Recipe, run: Run, request: Mapping[str, Any]) -> Path | RunEnd:
+    def _seed(self, recipe: Recipe, name: str, run: Run, request: Mapping[str, Any]) -> Path | RunEnd:
         """Make the checkpoint that all ranks start from, by one rank; shared by the runs that start alike."""
         key = f"{run.config}-{run.model}"
         if key not in self._seeds:
-            evidence = Evidence(self.folder / recipe.name / f"seed-{key}")
+            evidence = Evidence(self.folder / recipe.name / f"{name}.seed")
             for folder in (evidence.folder, evidence.observed, evidence.logs):
                 folder.mkdir(parents=True)
-            seed = {
-                **request,
-                "run": f"seed-{key}",
-                "folder": str(evidence.folder),
-                "ranks": 1,
-                "initial": "make-seed",
-                "initial_load_path": None,
-                "overrides": [],
-                "configuration": {},
-                "faults": [],
-            }
+            seed = seed_request(request, evidence.folder)
             evidence.write("request.json", seed)
             end = self._ranks(evidence, 1, lambda *_: None)
             if end.outcome is not Outcome.PASSED:
@@ -240,65 +232,6 @@ class Executor:
                 )
             self._seeds[key] = evidence.dump / "checkpoint" / "step-0"
         return self._seeds[key]
-
-    def _request(self, folder: Path, recipe: Recipe, name: str, run: Run) -> dict[str, Any]:
-        profile = self.stack.profile
-        sizes = recipe.sizes_for(profile)
-        initial: str = run.initial
-        if initial == "random" and profile.seed_checkpoint and "seed-checkpoint-off" not in self.faults:
-            initial = "seed-checkpoint"
-        model = str(self.assets[run.model])
-        request: dict[str, Any] = {
-            "recipe": recipe.name,
-            "run": name,
-            "stack": self.stack.name,
-            "folder": str(folder),
-            "recipe_folder": str(recipe.folder),
-            "config": run.config,
-            "ranks": self.stack.ranks,
-            "steps": profile.steps,
-            "seq_len": sizes.get("seq_len", profile.seq_len),
-            "local_batch_size": profile.local_batch_size,
-            "seed": profile.seed,
-            "compute_dtype": profile.compute_dtype,
-            "device_layer": self.stack.device_layer,
-            "trainer": self.stack.trainer,
-            "model": model,
-            "corpus": str(self.assets["corpus"]),
-            "initial": initial,
-            "initial_load_path": model if initial == "published" else None,
-            "export": run.export,
-            "overrides": list(run.override.imports) if run.override else [],
-            "sizes": sizes,
-            "weights_probe": profile.weights_probe,
-            "salt": secrets.randbelow(2**20) + 1,
-            "faults": [name for name in self.faults if name in faults.STACKSIDE],
-        }
-        request["configuration"] = _configuration(request, run)
-        return request
-
-    def _reference(self, evidence: Evidence, run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
-        resolved = evidence.read("observed/resolved-config.json") or {}
-        optimizer = resolved["optimizer"]["param_groups"][0]["optimizer_kwargs"]
-        scheduler = resolved["lr_scheduler"]
-        export = evidence.export()
-        return {
-            "model": request["model"],
-            "corpus": request["corpus"],
-            "mask": run.mask,
-            "ranks": request["ranks"],
-            "seq_len": request["seq_len"],
-            "local_batch_size": request["local_batch_size"],
-            "steps": request["steps"],
-            "optimizer": {key: optimizer[key] for key in ("lr", "betas", "eps", "weight_decay")},
-            "schedule": {
-                key: scheduler[key] for key in ("warmup_steps", "decay_ratio", "decay_type", "min_lr_factor")
-            },
-            "max_norm": resolved["training"]["max_norm"],
-            "train": self.stack.profile.reference == "training",
-            "export": str(export) if export is not None else None,
-            "output": str(evidence.observed / "reference.json"),
-        }
 
     def _variables(self, evidence: Evidence) -> dict[str, str]:
         return child_environment(self.stack) | {
@@ -330,36 +263,3 @@ def _end(ended: Ended, errors: list[Any]) -> RunEnd:
     return classify(
         ended.returncodes, ended=ended.ended, errors=errors, output=ended.output, stopped=ended.stopped
     )
-
-
-def _configuration(request: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return what the resolved torchtitan configuration must hold, by dotted key."""
-    published = request["initial"] == "published"
-    values = {
-        **request,
-        "global_batch_size": request["ranks"] * request["local_batch_size"],
-    }
-    return {
-        "training.steps": request["steps"],
-        "training.seq_len": request["seq_len"],
-        "training.local_batch_size": request["local_batch_size"],
-        "training.mixed_precision_param": request["compute_dtype"],
-        "training.dtype": "float32",
-        "parallelism.data_parallel_replicate_degree": 1,
-        "parallelism.data_parallel_shard_degree": -1,
-        "parallelism.tensor_parallel_degree": 1,
-        "parallelism.context_parallel_degree": 1,
-        "parallelism.pipeline_parallel_degree": 1,
-        "parallelism.expert_parallel_degree": 1,
-        "compile.enable": False,
-        "debug.seed": request["seed"],
-        "debug.deterministic": True,
-        "dataloader.dataset": "c4_test",
-        "dataloader.dataset_path": request["corpus"],
-        "hf_assets_path": request["model"],
-        "checkpoint.initial_load_path": request["initial_load_path"],
-        "checkpoint.initial_load_in_hf": published,
-        "checkpoint.last_save_in_hf": request["export"],
-        "override.imports": request["overrides"],
-        **{key: fill(value, values) for key, value in run.configuration.items()},
-    }

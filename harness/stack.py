@@ -1,15 +1,40 @@
 """A stack: a named pinned environment, `lockfiles/<name>/stack.yaml` and its hashed lock."""
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.errors import UserError
 from harness.files import FileModel, load_model
+from harness.pins import (
+    OPEN,
+    BaseImage,
+    IndexRule,
+    Purpose,
+    SourcePin,
+    Target,
+    Unresolved,
+    open_values,
+    value_at,
+)
 
-__all__ = ["HubAssets", "Profile", "Stack", "SyntheticAssets", "Unresolved", "list_stacks", "load_stack"]
+__all__ = [
+    "HubAssets",
+    "HubModel",
+    "Profile",
+    "Stack",
+    "SyntheticAssets",
+    "Unresolved",
+    "find_stack",
+    "list_stacks",
+    "load_stack",
+    "load_stack_folder",
+]
+
+_LOCK = "requirements.lock"
 
 
 class Profile(FileModel):
@@ -54,14 +79,6 @@ class HubAssets(FileModel):
     """Folder with the `c4_test` data file, outside the Hub."""
 
 
-class Unresolved(FileModel):
-    """A pin that cannot be known here, and the command that resolves it where it can be."""
-
-    what: str
-    why: str
-    command: str
-
-
 class Stack(FileModel):
     """A pinned environment as its file states it."""
 
@@ -78,13 +95,36 @@ class Stack(FileModel):
     environment: dict[str, str]
     profile: Profile
     assets: Annotated[SyntheticAssets | HubAssets, Field(discriminator="kind")]
+    locked_for: Target
+    base_image: BaseImage | None = None
+    sdk: str | None = None
+    """The Neuron SDK release that is expected on the machine; None where there is none."""
+    sources: dict[str, SourcePin] = {}
+    """Distribution name -> the commit it is installed from."""
+    indexes: dict[str, IndexRule] = {}
+    """Name of an index -> where it is and which packages come from there only."""
     unresolved: tuple[Unresolved, ...] = ()
     folder: Path = Field(default=Path(), exclude=True)
+
+    @model_validator(mode="after")
+    def _every_open_value_is_explained(self) -> Self:
+        explained = {pin for item in self.unresolved for pin in item.pins}
+        for key in open_values(self.model_dump(mode="json", exclude={"unresolved"})):
+            if key not in explained:
+                raise ValueError(
+                    f"`{key}` is {OPEN}, but no entry of `unresolved` names it in `pins` and says how to resolve it"
+                )
+        return self
 
     @property
     def lock(self) -> Path:
         """The hashed lock file beside the stack file."""
-        return self.folder / "requirements.lock"
+        return self.folder / _LOCK
+
+    @property
+    def requirements(self) -> Path:
+        """The list of direct pins beside the stack file, from which the lock is resolved."""
+        return self.folder / "requirements.in"
 
     def lock_digest(self) -> str:
         """SHA-256 (hex) of the lock file's bytes. Raises `UserError` if there is none."""
@@ -95,21 +135,44 @@ class Stack(FileModel):
         return hashlib.sha256(self.lock.read_bytes()).hexdigest()
 
     def digest(self) -> str:
-        """SHA-256 (hex) over the stack's content and its lock: independent of paths and key order."""
-        content = hashlib.sha256(self.model_dump_json(exclude={"folder"}).encode())
+        """SHA-256 (hex) over the stack's content and its lock: independent of paths and key order.
+
+        What is unresolved is left out: it describes how to get a value, and the value itself counts.
+        """
+        data = self.model_dump(mode="json", exclude={"folder", "unresolved"})
+        content = hashlib.sha256(json.dumps(data, sort_keys=True).encode())
         content.update(self.lock_digest().encode())
         return content.hexdigest()
 
-    def unresolved_sentence(self) -> str:
-        """One sentence per pin that is unresolved, with the command that resolves it; empty if none is."""
-        return " ".join(
-            f"Unresolved: {item.what} ({item.why}). Next: {item.command}." for item in self.unresolved
+    def open_pins(self, purpose: Purpose = "image") -> tuple[Unresolved, ...]:
+        """Return what is still unresolved and stands in the way of `purpose`.
+
+        Whatever stops a run stops an image too. An entry whose value has been resolved since does not count.
+        """
+        return tuple(
+            item
+            for item in self.unresolved
+            if (purpose == "image" or item.stops == "run")
+            and (not item.pins or any(self.is_open(pin) for pin in item.pins))
         )
 
-    def require_resolved(self) -> None:
-        """Raise `UserError` if any pin of the stack is unresolved."""
-        if self.unresolved:
-            raise UserError(f"stack `{self.name}` cannot run: {self.unresolved_sentence()}")
+    def is_open(self, pin: str) -> bool:
+        """Return whether the value at a dotted key is unresolved, or the lock file is missing."""
+        if pin == _LOCK:
+            return not self.lock.is_file()
+        return bool(value_at(self.model_dump(mode="json"), pin) == OPEN)
+
+    def unresolved_sentence(self, purpose: Purpose = "run") -> str:
+        """One sentence per pin that is unresolved, with the command that resolves it; empty if none is."""
+        return " ".join(
+            f"Unresolved: {item.what} ({item.why}). Next: {item.command}." for item in self.open_pins(purpose)
+        )
+
+    def require_resolved(self, purpose: Purpose = "run") -> None:
+        """Raise `UserError` if any pin that `purpose` needs is unresolved."""
+        if sentence := self.unresolved_sentence(purpose):
+            verb = "run" if purpose == "run" else "be built as an image"
+            raise UserError(f"stack `{self.name}` cannot {verb}: {sentence}")
 
 
 def list_stacks(root: Path) -> list[str]:
@@ -123,9 +186,28 @@ def load_stack(root: Path, name: str) -> Stack:
     if not path.is_file():
         known = ", ".join(list_stacks(root)) or "none"
         raise UserError(f"no stack `{name}` in {root / 'lockfiles'}. Next: choose one of: {known}.")
-    stack = load_model(path, Stack)
+    stack = load_stack_folder(path.parent)
     if stack.name != name:
         raise UserError(
             f"{path}: `name` is {stack.name!r}, but the folder is {name!r}. Next: make them equal."
         )
-    return stack.model_copy(update={"folder": path.parent})
+    return stack
+
+
+def load_stack_folder(folder: Path) -> Stack:
+    """Return the stack of any folder with a `stack.yaml`, whatever the folder is called. Raises `UserError`."""
+    return load_model(folder / "stack.yaml", Stack).model_copy(update={"folder": folder})
+
+
+def find_stack(root: Path, name_or_folder: str) -> Stack:
+    """Return a stack by its name, or by a path to its folder: what has a slash in it, or holds a `stack.yaml`.
+
+    Raises `UserError` if neither is there.
+    """
+    folder = Path(name_or_folder)
+    by_path = "/" in name_or_folder or (folder / "stack.yaml").is_file()
+    if name_or_folder in list_stacks(root) or not by_path:
+        return load_stack(root, name_or_folder)
+    if not (folder / "stack.yaml").is_file():
+        raise UserError(f"{folder / 'stack.yaml'}: no such file. Next: give a stack's name, or its folder.")
+    return load_stack_folder(folder)

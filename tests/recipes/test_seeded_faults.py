@@ -65,3 +65,9 @@ def test_a_silent_fallback_trains_with_equal_losses_and_is_caught_by_the_launche
     assert results["loss"].verdict is Verdict.PASS
     assert results["kernel"].verdict is Verdict.FAIL
     assert "launch" in results["kernel"].findings[0].message
+
+
+def test_changed_values_are_seen_when_the_export_is_loaded_again(run) -> None:  # type: ignore[no-untyped-def]
+    session = run("hf-backend/reload", faults=("export-values-changed",))
+    finding = session.records[("hf-backend", "reload")].results["reload"].findings[0]
+    assert finding.code == "reload.logits-differ"
