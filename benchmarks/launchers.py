@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ __all__ = ["run"]
 
 RECIPE, RUN = "native", "random-init"
 """Two torchrun starts (the seed checkpoint by one rank, then the training by two) and no reference."""
+REPEATS = 3
 
 
 def run() -> None:
@@ -29,8 +31,12 @@ def run() -> None:
         folder = Path(scratch)
         # Once without the clock: bytecode and data set caches fill.
         _harness(root, folder / "warm", ["--run", RUN, "--launcher", "fork"])
-        with_torchrun = _harness(root, folder / "harness", ["--run", RUN, "--launcher", "torchrun"])
-        by_hand = _by_hand(stack, python, folder / "harness" / RECIPE, folder / "hand")
+        through, hand = [], []
+        for turn in range(REPEATS):
+            made = folder / f"harness-{turn}"
+            through.append(_harness(root, made, ["--run", RUN, "--launcher", "torchrun"]))
+            hand.append(_by_hand(stack, python, made / RECIPE, folder / f"hand-{turn}"))
+        with_torchrun, by_hand = statistics.median(through), statistics.median(hand)
         print(f"{RECIPE} {RUN}: torchrun by hand {by_hand:.1f} s, through the harness {with_torchrun:.1f} s")
         print(
             f"the harness adds {with_torchrun - by_hand:.2f} s, ratio {with_torchrun / by_hand:.3f} (target: under 2 s)"
@@ -54,7 +60,7 @@ def _harness(root: Path, output: Path, arguments: list[str]) -> float:
 def _by_hand(stack: Stack, python: Path, made: Path, folder: Path) -> float:
     """Repeat a run's torchrun starts from copies of its request files; return the seconds they took."""
     total = 0.0
-    seed = next(made.glob("seed-*"))
+    seed = made / f"{RUN}.seed"
     for original, ranks in ((seed, 1), (made / RUN, stack.ranks)):
         target = folder / original.name
         target.mkdir(parents=True)

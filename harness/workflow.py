@@ -6,6 +6,7 @@ plugin) ask a `Session` for a run or a verdict; what that needs is done once.
 
 import datetime
 import json
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -205,6 +206,7 @@ def _run_summary(record: RunRecord) -> dict[str, Any]:
         "outcome": record.end.outcome,
         "reason": record.end.reason,
         "seconds": outcome.get("seconds"),
+        "step_seconds": _step_seconds(record.evidence.metrics()),
         "evidence": str(record.evidence.folder),
         "checks": {
             name: {
@@ -218,3 +220,12 @@ def _run_summary(record: RunRecord) -> dict[str, Any]:
             for name, result in record.results.items()
         },
     }
+
+
+def _step_seconds(rows: list[dict[str, Any]]) -> dict[str, float] | None:
+    """Return the first step's time (warm-up) apart from the median of the others (steady), in seconds."""
+    times = {row["step"]: row["step_seconds"] for row in rows}
+    steady = [seconds for step, seconds in times.items() if step > 1]
+    if 1 not in times or not steady:
+        return None
+    return {"warm_up": times[1], "steady": statistics.median(steady)}

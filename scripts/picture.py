@@ -14,7 +14,7 @@ from harness.report.terminal import Reporter
 def main(session: str, out: str) -> None:
     """Draw `session` (a session.json) into `out`; the file refers to nothing outside itself."""
     reporter = Reporter()
-    reporter.out = Console(record=True, width=128, file=io.StringIO(), highlight=False)
+    reporter.out = Console(record=True, width=150, file=io.StringIO(), highlight=False)
     summary = json.loads(Path(session).read_text())
     summary["folder"] = f"runs/{Path(summary['folder']).name}"
     reporter.summary(summary)

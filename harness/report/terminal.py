@@ -21,6 +21,9 @@ _OUTCOMES = {"passed": "green", "failed": "red"}
 UNVERIFIED = (
     "Unverified on hardware: the cpu stack proves logic and numbers, not that a recipe runs on Trainium."
 )
+_WIDE = 140
+"""Columns from which every check's name fits on a run's line."""
+_TIMES = ("seconds", "warm-up", "step")
 _SHOWN_PACKAGES = ("torch", "transformers", "torchtitan", "torch-neuronx", "neuronx-cc", "nki")
 
 
@@ -114,18 +117,17 @@ class Reporter:
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Print the table of a finished session."""
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("recipe", "run", "outcome", "seconds", "checks"):
+        for column in ("recipe", "run", "outcome", "seconds", "warm-up", "step", "checks"):
             table.add_column(
-                column, justify="right" if column == "seconds" else "left", no_wrap=column != "checks"
+                column, justify="right" if column in _TIMES else "left", no_wrap=column != "checks"
             )
         for run in summary["runs"]:
-            marks = Text(" ").join(
-                Text(f"{_MARKS[check['verdict']][0]}\u00a0{name}", style=_MARKS[check["verdict"]][1])
-                for name, check in run["checks"].items()
-            )
+            marks = _marks(run["checks"], names=self.out.width >= _WIDE)
             outcome = Text(run["outcome"], style=_OUTCOMES.get(run["outcome"], "yellow"))
             seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
-            table.add_row(run["recipe"], run["run"], outcome, seconds, marks)
+            times = run.get("step_seconds") or {}
+            steps = [f"{times[name]:.2f}" if name in times else "" for name in ("warm_up", "steady")]
+            table.add_row(run["recipe"], run["run"], outcome, seconds, *steps, marks)
         self.out.print()
         self.out.print(table)
         verdicts = [check["verdict"] for run in summary["runs"] for check in run["checks"].values()]
@@ -140,3 +142,16 @@ class Reporter:
         self.out.print(f"evidence: {summary['folder']}", soft_wrap=True)
         if summary["stack"] == "cpu":
             self.out.print(UNVERIFIED)
+
+
+def _marks(checks: Mapping[str, Any], *, names: bool) -> Text:
+    """Return the checks of a run by name, or where there is no room for that: how many passed, and the others."""
+    passed = [name for name, check in checks.items() if check["verdict"] == "pass"]
+    shown = [
+        Text(f"{_MARKS[check['verdict']][0]}\u00a0{name}", style=_MARKS[check["verdict"]][1])
+        for name, check in checks.items()
+        if names or check["verdict"] != "pass"
+    ]
+    if passed and not names:
+        shown.insert(0, Text(f"✓\u00a0{len(passed)}", style="green"))
+    return Text(" ").join(shown)

@@ -189,10 +189,24 @@ def _record_weights(model: nn.Module, adapter: Any) -> None:
                 "BF16": tensor_sha256(full, torch.bfloat16),
             },
         }
+    trip = _adapter_record(adapter, tensors)
     if _rank() == 0:
-        write_observed(
-            "weights.json", {"tensors": digests, "of": len(tensors), "adapter": type(adapter).__name__}
-        )
+        record = {"tensors": digests, "of": len(tensors), "adapter": type(adapter).__name__}
+        write_observed("weights.json", record)
+        write_observed("adapter.json", trip)
+
+
+def _adapter_record(adapter: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Take a dictionary of its own through HF -> native -> HF; note names, and which names share memory."""
+    given = dict(tensors)
+    result = adapter.to_hf(adapter.from_hf(given))
+    places: dict[int, int] = {}
+    storage = {}
+    for name, value in tensors.items():
+        local = value.to_local() if isinstance(value, DTensor) else value
+        if local.numel():
+            storage[name] = places.setdefault(local.data_ptr(), len(places))
+    return {"before": list(tensors), "after": list(given), "result": list(result), "storage": storage}
 
 
 def _record_batch(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,12 +1,17 @@
 """The main job: three recipes, every run, every check, for real."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from harness.checks.finding import Verdict
 from harness.launch import TorchrunLauncher
+from harness.outcome import Outcome
 from harness.workflow import Session
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.recipes
 
@@ -81,3 +86,34 @@ def test_the_command_in_the_evidence_is_torchrun(everything: Session) -> None:
     command = record.evidence.read("run.json")["torchrun"]
     assert command[1:3] == ["-m", "torch.distributed.run"]
     assert json.dumps(command).count("harness.stackside.entry") == 1
+
+
+def test_a_failing_rank_surfaces_through_torchrun(everything: Session, run) -> None:  # type: ignore[no-untyped-def]
+    executor = everything._executor
+    assert executor is not None
+    launcher = TorchrunLauncher(executor.environment.python)
+    session = run("native/published-weights", faults=("nan-at-step-7",), given=launcher)
+    end = session.records[("native", "published-weights")].end
+    assert end.outcome is Outcome.FAILED
+    assert "failed first: RuntimeError: Loss is not finite" in end.reason
+    assert "trainer.py" in end.traceback, "the rank's own traceback, not torchrun's summary"
+    assert "ChildFailedError" not in end.reason + end.traceback
+
+
+def test_recipes_are_pytest_items(tmp_path: Path) -> None:
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "recipes/moe-nki",
+        "--stack",
+        "cpu",
+        "-k",
+        "kernel and not nki-rope",
+    ]
+    argv += ["--evidence", str(tmp_path / "evidence"), "--junit-xml", str(tmp_path / "junit.xml"), "-q"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    assert 'tests="2"' in (tmp_path / "junit.xml").read_text()
+    assert json.loads((tmp_path / "evidence" / "moe-nki" / "kernel" / "checks.json").read_text())["checks"]
