@@ -180,6 +180,33 @@ def assets(context: click.Context, stack: str, as_json: bool) -> None:
 
 
 @cli.command()
+@_stack_option
+@click.option(
+    "--environment",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Python environment to look at (default: the stack's own).",
+)
+@_json_option
+@click.pass_context
+def doctor(context: click.Context, stack: str, environment: Path | None, as_json: bool) -> None:
+    """Say whether a stack's runs can work on this machine, and what to do if not."""
+    from harness.doctor import examine, exit_code, report_lines
+    from harness.environment import folder_of
+    from harness.stack import load_stack
+
+    root = _root(context)
+    chosen = load_stack(root, stack)
+    report = examine(chosen, runs=root / "runs", environment=environment, built=folder_of(chosen))
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=1))
+    else:
+        for line in report_lines(report):
+            click.echo(line)
+    context.exit(exit_code(report))
+
+
+@cli.command()
 @_json_option
 def faults(as_json: bool) -> None:
     """List the seeded faults, and the check that must catch each."""

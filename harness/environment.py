@@ -16,9 +16,10 @@ from packaging.utils import canonicalize_name
 from harness import process
 from harness.cache import cache_root, make_once
 from harness.errors import InfrastructureError, UserError
+from harness.image.baked import BakedImage, baked
 from harness.stack import Stack
 
-__all__ = ["Environment", "build", "installed_packages", "lock_packages"]
+__all__ = ["Environment", "build", "folder_of", "installed_packages", "lock_packages"]
 
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)")
 
@@ -43,15 +44,18 @@ def build(
 ) -> Environment:
     """Return the environment of `stack`, built now if it is not in the cache.
 
-    With an unchanged lock this touches no network. `extra_locks` are further hashed lock files
-    (test tools). Raises `UserError` for an unresolved stack or an unsuitable Python, and
-    `InfrastructureError` if the installer fails: its own words name the package.
+    With an unchanged lock this touches no network. Inside an image of the stack it is the image's own
+    environment. `extra_locks` are further hashed lock files (test tools). Raises `UserError` for an
+    unresolved stack or an unsuitable Python, and `InfrastructureError` if the installer fails: its own
+    words name the package.
     """
     stack.require_resolved()
+    if (image := baked()) is not None:
+        return _of_image(image, stack, extra_locks)
     interpreter = _interpreter(stack)
     locks = [stack.lock, *extra_locks]
     digest = _digest(locks)
-    folder = cache_root() / "environments" / f"{stack.name}-{digest[:16]}"
+    folder = _folder(stack, digest)
 
     def make(partial: Path) -> None:
         say(
@@ -62,6 +66,26 @@ def build(
 
     make_once(folder, make)
     return Environment(folder, digest, installed_packages(folder))
+
+
+def folder_of(stack: Stack) -> Path | None:
+    """Return where the environment of `stack` is, or would be, built; None if it has no lock."""
+    if (image := baked()) is not None:
+        return image.prefix
+    return _folder(stack, _digest([stack.lock])) if stack.lock.is_file() else None
+
+
+def _folder(stack: Stack, digest: str) -> Path:
+    return cache_root() / "environments" / f"{stack.name}-{digest[:16]}"
+
+
+def _of_image(image: BakedImage, stack: Stack, extra_locks: Sequence[Path]) -> Environment:
+    image.require(stack)
+    if extra_locks:
+        raise UserError(
+            "an image carries its lock and nothing else. Next: run the tests of the stack outside it."
+        )
+    return Environment(image.prefix, _digest([stack.lock]), image.packages)
 
 
 def _interpreter(stack: Stack) -> str:

@@ -43,6 +43,8 @@ class Executor:
     launcher: Launcher
     folder: Path
     faults: tuple[str, ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    """What was observed of the environment, as `harness.observed` gives it."""
     _seeds: dict[str, Path] = field(default_factory=dict)
 
     def execute(
@@ -93,6 +95,7 @@ class Executor:
                 "system": platform.platform(),
                 "variables": redact(self._variables(evidence)),
                 "faults": list(self.faults),
+                "observed": dict(self.observed),
             },
         )
         evidence.write(

@@ -7,7 +7,7 @@ plugin) ask a `Session` for a run or a verdict; what that needs is done once.
 import datetime
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 from harness import environment, faults, grade
 from harness.assets_of import resolve_assets
 from harness.checks.finding import CheckResult, not_judged
+from harness.doctor import Level, Line, preflight
 from harness.environment import Environment
-from harness.errors import UserError
+from harness.errors import InfrastructureError, UserError
 from harness.evidence import Evidence, new_session_folder, write_json
 from harness.execute import INTERRUPTED, Executor, child_environment
 from harness.expectation import load_expectations
 from harness.launch import ForkLauncher, Launcher, TorchrunLauncher
+from harness.observed import observe
 from harness.outcome import Outcome, RunEnd
 from harness.recipe import Recipe, load_recipes
 from harness.stack import Stack, load_stack
@@ -142,9 +144,20 @@ class Session:
             folder = self.settings.output or new_session_folder(self.settings.root / "runs")
             folder = folder.resolve()
             folder.mkdir(parents=True, exist_ok=True)
+            require_sound(preflight(self.stack, built, folder), self.stack)
+            observed = observe(
+                built.folder, repository=self.settings.root, variables=child_environment(self.stack)
+            )
             launcher = self._launcher(built, folder)
             self._executor = Executor(
-                self.settings.root, self.stack, built, assets, launcher, folder, self.settings.faults
+                self.settings.root,
+                self.stack,
+                built,
+                assets,
+                launcher,
+                folder,
+                self.settings.faults,
+                observed,
             )
             self.listener("session", {"folder": folder, "stack": self.stack, "packages": built.packages})
         return self._executor
@@ -196,6 +209,16 @@ class Session:
         if any(result.verdict != "pass" for result in results):
             return 1
         return 0 if results else 2
+
+
+def require_sound(lines: Sequence[Line], stack: Stack) -> None:
+    """Raise `InfrastructureError` if the machine cannot run `stack`: everything that is wrong, and what to do."""
+    wrong = [line for line in lines if line.level is Level.ERROR]
+    if wrong:
+        said = "\n".join(
+            f"  {line.code}: {line.found}. Expected: {line.expected}. Next: {line.action}." for line in wrong
+        )
+        raise InfrastructureError(f"this machine cannot run stack `{stack.name}`:\n{said}")
 
 
 def _run_summary(record: RunRecord) -> dict[str, Any]:

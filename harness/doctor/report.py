@@ -104,7 +104,7 @@ def report_lines(report: Report) -> Iterator[str]:
 
 
 def _total(lines: Iterable[Line], report: Report) -> str:
-    counts = {level: 0 for level in Level}
+    counts = dict.fromkeys(Level, 0)
     for line in lines:
         counts[line.level] += 1
     where = "in a container" if report.container else "on the host"

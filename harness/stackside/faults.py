@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from harness.stackside.request import current
 
 __all__ = ["apply", "asked"]
@@ -48,22 +50,16 @@ def _rope_sign(config: Any) -> None:
 
         upright = modeling_qwen3.rotate_half
         modeling_qwen3.rotate_half = lambda x: -upright(x)
-    else:
-        from torchtitan.models.common.rope import CosSinRoPE
+        return
+    from torchtitan.models.common.rope import CosSinRoPE
 
-        rotate = CosSinRoPE.apply_rotary_emb
+    rotate = CosSinRoPE.apply_rotary_emb
 
-        def backwards(query: Any, key: Any, rope_cache: Any) -> Any:
-            cos, sin = rope_cache.chunk(2, dim=-1)
-            return rotate(query, key, cos.new_tensor(1) * _joined(cos, -sin))
+    def backwards(query: Any, key: Any, rope_cache: Any) -> Any:
+        cos, sin = rope_cache.chunk(2, dim=-1)
+        return rotate(query, key, torch.cat([cos, -sin], dim=-1))
 
-        CosSinRoPE.apply_rotary_emb = staticmethod(backwards)
-
-
-def _joined(cos: Any, sin: Any) -> Any:
-    import torch
-
-    return torch.cat([cos, sin], dim=-1)
+    CosSinRoPE.apply_rotary_emb = staticmethod(backwards)
 
 
 @_fault("override-matches-nothing", "config")
@@ -76,8 +72,6 @@ def _override_matches_nothing(config: Any) -> None:
 
 @_fault("weight-perturbed", "model")
 def _weight_perturbed(model_parts: Any) -> None:
-    import torch
-
     matrices = [value for value in model_parts[0].parameters() if value.dim() > 1]
     with torch.no_grad():
         matrices[len(matrices) // 2].mul_(1 + 1e-3)
@@ -85,8 +79,6 @@ def _weight_perturbed(model_parts: Any) -> None:
 
 @_fault("nan-at-step-7", "step")
 def _nan_at_step_7(value: Any) -> None:
-    import torch
-
     step, model_parts = value
     if step == 7:
         with torch.no_grad():

@@ -71,3 +71,10 @@ def test_changed_values_are_seen_when_the_export_is_loaded_again(run) -> None:  
     session = run("hf-backend/reload", faults=("export-values-changed",))
     finding = session.records[("hf-backend", "reload")].results["reload"].findings[0]
     assert finding.code == "reload.logits-differ"
+
+
+def test_a_backwards_rotation_is_caught_in_torchtitans_own_model_too(run) -> None:  # type: ignore[no-untyped-def]
+    session = run("native/published-weights", faults=("rope-sign",))
+    results = session.records[("native", "published-weights")].results
+    assert results["reference"].verdict is Verdict.FAIL
+    assert results["buffers"].verdict is Verdict.PASS, "the table is right, the maths is not"
