@@ -144,7 +144,7 @@ def _resolved_today(repo: str, revision: str, library: Path, offline: bool) -> s
 
     if not offline:
         # Only to make the message better: whatever goes wrong, the revision is refused all the same.
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):
             return HfApi().model_info(repo, revision=revision, timeout=_LOOKUP_SECONDS).sha
     reference = library / f"models--{repo.replace('/', '--')}" / "refs" / revision
     if stays_inside(revision) and reference.is_file():
@@ -160,6 +160,7 @@ def _require_harmless(name: str, shown: str) -> None:
 
 def _snapshot(repo: str, revision: str, library: Path, offline: bool, patterns: Sequence[str]) -> Path:
     """Return the folder of one commit in the Hub library's cache, complete for `patterns`."""
+    from httpx2 import HTTPError
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -179,7 +180,7 @@ def _snapshot(repo: str, revision: str, library: Path, offline: bool, patterns: 
             f"{repo} at {revision} is not complete in {library} and cannot be fetched: {reason} "
             f"Next: once, with network: hf download {repo} --revision {revision}"
         ) from None
-    except OSError as error:
+    except (OSError, HTTPError) as error:
         raise InfrastructureError(f"{repo} at {revision} cannot be fetched: {error}") from None
     return Path(folder)
 

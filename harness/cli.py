@@ -268,6 +268,60 @@ def verify(context: click.Context, folders: tuple[Path, ...]) -> None:
     context.exit(1 if wrong else 0)
 
 
+@cli.command()
+@click.argument("stack", metavar="STACK")
+@click.option("--check", is_flag=True, help="Only say whether pins, lock and record agree. No network.")
+@click.option("--online", is_flag=True, help="With --check: also ask whether tags still mean what is pinned.")
+@click.option("--upgrade", is_flag=True, help="Move every pin to what its tag or range means today.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(["sources", "assets", "packages", "image"]),
+    help="Resolve only this (repeatable).",
+)
+@_json_option
+@click.pass_context
+def lock(
+    context: click.Context,
+    stack: str,
+    check: bool,
+    online: bool,
+    upgrade: bool,
+    parts: tuple[Any, ...],
+    as_json: bool,
+) -> None:
+    """Resolve a stack's pins with hashes, or check that they agree."""
+    from harness.lock.front import run_check, run_lock
+
+    if check and (upgrade or parts):
+        raise click.UsageError("--check changes nothing: leave out --upgrade and --part.")
+    if online and not check:
+        raise click.UsageError("--online goes with --check.")
+    root = _root(context)
+    if check:
+        context.exit(run_check(root, stack, online=online, as_json=as_json, echo=click.echo))
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    context.exit(
+        run_lock(root, stack, upgrade=upgrade, parts=parts, as_json=as_json, echo=click.echo, say=say)
+    )
+
+
+@cli.command()
+@click.argument("one", metavar="STACK_A")
+@click.argument("other", metavar="STACK_B")
+@_json_option
+@click.pass_context
+def diff(context: click.Context, one: str, other: str, as_json: bool) -> None:
+    """Show what differs between two stacks, given by name or by folder."""
+    from harness.lock.front import run_diff
+
+    context.exit(run_diff(_root(context), one, other, as_json=as_json, echo=click.echo))
+
+
 def _terminated(*_: object) -> None:
     raise KeyboardInterrupt
 

@@ -1,13 +1,11 @@
 """Environments: a stack's lock made into a folder with a Python, content-addressed by the lock."""
 
 import hashlib
-import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -17,6 +15,9 @@ from harness import process
 from harness.cache import cache_root, make_once
 from harness.errors import InfrastructureError, UserError
 from harness.image.baked import BakedImage, baked
+from harness.lock.install import install_locks, install_sources
+from harness.lock.requirements import logical_lines
+from harness.lock.uv import installer_environment, uv_program
 from harness.stack import Stack
 
 __all__ = ["Environment", "build", "folder_of", "installed_packages", "lock_packages"]
@@ -54,15 +55,15 @@ def build(
         return _of_image(image, stack, extra_locks)
     interpreter = _interpreter(stack)
     locks = [stack.lock, *extra_locks]
-    digest = _digest(locks)
+    digest = _address(stack, extra_locks)
     folder = _folder(stack, digest)
 
     def make(partial: Path) -> None:
         say(
             f"building the environment of stack {stack.name} ({len(lock_packages(stack.lock))} packages) in {folder}"
         )
-        _install(interpreter, locks, partial)
-        _verify(locks, partial)
+        _make(stack, interpreter, locks, partial)
+        _verify(locks, partial, {name: pin.version for name, pin in stack.sources.items()})
 
     make_once(folder, make)
     return Environment(folder, digest, installed_packages(folder))
@@ -72,7 +73,7 @@ def folder_of(stack: Stack) -> Path | None:
     """Return where the environment of `stack` is, or would be, built; None if it has no lock."""
     if (image := baked()) is not None:
         return image.prefix
-    return _folder(stack, _digest([stack.lock])) if stack.lock.is_file() else None
+    return _folder(stack, _address(stack)) if stack.lock.is_file() else None
 
 
 def _folder(stack: Stack, digest: str) -> Path:
@@ -85,7 +86,7 @@ def _of_image(image: BakedImage, stack: Stack, extra_locks: Sequence[Path]) -> E
         raise UserError(
             "an image carries its lock and nothing else. Next: run the tests of the stack outside it."
         )
-    return Environment(image.prefix, _digest([stack.lock]), image.packages)
+    return Environment(image.prefix, _address(stack), image.packages)
 
 
 def _interpreter(stack: Stack) -> str:
@@ -98,57 +99,27 @@ def _interpreter(stack: Stack) -> str:
     return str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
 
 
-def _digest(locks: Sequence[Path]) -> str:
-    total = hashlib.sha256()
-    for lock in locks:
+def _address(stack: Stack, extra_locks: Sequence[Path] = ()) -> str:
+    total = hashlib.sha256("".join(pin.tree for pin in stack.sources.values()).encode())
+    for lock in (stack.lock, *extra_locks):
         total.update(hashlib.sha256(lock.read_bytes()).digest())
     # The exact Python is part of what runs; its build decides which wheels fit.
     total.update(f"{sys.version}|{'-'.join(platform.libc_ver())}|{platform.machine()}".encode())
     return total.hexdigest()
 
 
-def _install(interpreter: str, locks: Sequence[Path], partial: Path) -> None:
-    uv = str(Path(sys.prefix) / "bin" / "uv")
-    env = {**os.environ, **_index_environment(), "UV_PYTHON_DOWNLOADS": "never"}
-    _uv(
-        [uv, "venv", "--quiet", "--relocatable", "--python", interpreter, "--allow-existing", str(partial)],
-        env,
-    )
-    install = [
-        uv,
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--python",
-        str(partial / "bin" / "python"),
-    ]
-    for lock in locks:
-        install += ["-r", str(lock)]
-    _uv(install, env)
-
-
-def _uv(argv: list[str], env: dict[str, str]) -> None:
-    done = process.run(argv, env=env)
+def _make(stack: Stack, interpreter: str, locks: Sequence[Path], partial: Path) -> None:
+    argv = [uv_program(), "venv", "--quiet", "--relocatable", "--allow-existing"]
+    done = process.run([*argv, "--python", interpreter, str(partial)], env=installer_environment())
     if done.returncode != 0:
-        raise InfrastructureError(
-            f"`{' '.join(argv[:3])}` failed (exit {done.returncode}):\n{done.output.strip()}"
-        )
+        raise InfrastructureError(f"`uv venv` failed (exit {done.returncode}):\n{done.output.strip()}")
+    python = partial / "bin" / "python"
+    install_locks(locks, python, stack.indexes)
+    install_sources(stack, python)
 
 
-@cache
-def _index_environment() -> dict[str, str]:
-    """uv does not read pip's configuration: hand the machine's own index on to it."""
-    if "UV_DEFAULT_INDEX" in os.environ or "UV_INDEX_URL" in os.environ:
-        return {}
-    done = process.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"])
-    index = done.output.strip() if done.returncode == 0 else ""
-    return {"UV_DEFAULT_INDEX": index} if index.startswith(("http", "file:")) else {}
-
-
-def _verify(locks: Sequence[Path], folder: Path) -> None:
-    wanted: dict[str, str] = {}
+def _verify(locks: Sequence[Path], folder: Path, sources: Mapping[str, str] | None = None) -> None:
+    wanted: dict[str, str] = dict(sources or {})
     for lock in locks:
         wanted.update(lock_packages(lock))
     found = installed_packages(folder)
@@ -167,7 +138,7 @@ def lock_packages(lock: Path) -> dict[str, str]:
     Raises `UserError` for a requirement that is not `name==version --hash=...`.
     """
     packages: dict[str, str] = {}
-    for number, text in _logical_lines(lock):
+    for number, text in logical_lines(lock.read_text(encoding="utf-8")):
         match = _PIN.match(text)
         if match is None:
             raise UserError(f"{lock}:{number}: found {text[:60]!r}, expected `name==version --hash=...`")
@@ -177,23 +148,6 @@ def lock_packages(lock: Path) -> dict[str, str]:
     if not packages:
         raise UserError(f"{lock}: no package in it. Next: lock again.")
     return packages
-
-
-def _logical_lines(lock: Path) -> list[tuple[int, str]]:
-    logical: list[tuple[int, str]] = []
-    pending, start = "", 0
-    for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.split(" #")[0].strip()
-        if not pending and (not text or text.startswith("#")):
-            continue
-        start = start if pending else number
-        pending += text.removesuffix("\\")
-        if not text.endswith("\\"):
-            logical.append((start, pending))
-            pending = ""
-    if pending:
-        logical.append((start, pending))
-    return logical
 
 
 def installed_packages(folder: Path) -> dict[str, str]:

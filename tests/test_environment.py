@@ -6,6 +6,7 @@ import pytest
 
 from harness import environment
 from harness.errors import InfrastructureError, UserError
+from harness.lock.requirements import logical_lines
 from harness.stack import load_stack
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -107,7 +108,7 @@ def test_a_wrong_hash_fails_and_names_the_package(root: Path, tmp_path: Path, ca
 def test_an_unchanged_lock_is_built_once_and_needs_no_network(
     root: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = environment._logical_lines(root / "lockfiles" / "testing" / "requirements.lock")
+    wanted = logical_lines((root / "lockfiles" / "testing" / "requirements.lock").read_text())
     line = next(text for _, text in wanted if text.startswith("iniconfig=="))
     stack = small_stack(root, tmp_path, line + "\n")
     built = environment.build(stack)

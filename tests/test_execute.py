@@ -40,7 +40,7 @@ class Bench:
         (model / "config.json").write_text("{}")
         self.launcher = FakeLauncher()
         stack = load_stack(root, "cpu")
-        assets = {role: model for role in (*stack.assets.models, "corpus")}
+        assets = dict.fromkeys((*stack.assets.models, "corpus"), model)
         built = Environment(folder / "env", "digest", {"torch": "2.14.0"})
         self.executor = Executor(root, stack, built, assets, self.launcher, folder / "out", faults)
         self.recipes = load_recipes(root)

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from harness.doctor.host import Distribution, Torch
-from harness.doctor.placeholders import NEURON_PACKAGES
+from harness.placeholders import NEURON_PACKAGES
 
 __all__ = [
     "importable_modules",

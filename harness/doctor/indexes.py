@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.doctor.host import Host, Index
-from harness.doctor.placeholders import NEURON_PACKAGES
 from harness.doctor.report import Line, error, ok, skipped, warning
+from harness.placeholders import NEURON_PACKAGES
 
 __all__ = ["NEURON_INDEX", "check_indexes", "parse_pip", "parse_uv", "read_indexes"]
 

@@ -5,35 +5,10 @@ elsewhere. Two of them (neuronx-cc, torchtitan-neuron) install without a word an
 `import` statement can name. So the metadata is asked, never an import.
 """
 
-from packaging.version import InvalidVersion, Version
-
 from harness.doctor.host import Distribution
+from harness.placeholders import NEURON_PACKAGES, is_placeholder_version, says_placeholder
 
-__all__ = ["NEURON_PACKAGES", "PLACEHOLDER_VERSIONS", "placeholder_reason"]
-
-PLACEHOLDER_VERSIONS = {
-    "libneuronxla": "1.0",
-    "neuronx-cc": "1.0.post1",
-    "nki": "0.0.1",
-    "nki-library": "0.0.2",
-    "nkipy": "0.0.2",
-    "torch-neuronx": "1.0",
-    "torchtitan-neuron": "0.0.1",
-}
-"""Placeholders that were downloaded and opened (2026-11), with their versions."""
-
-NEURON_PACKAGES = frozenset(PLACEHOLDER_VERSIONS) | {
-    "jax-neuronx",
-    "neuronx-distributed",
-    "neuronx-distributed-inference",
-    "neuronx-distributed-training",
-    "nrtpy",
-}
-"""Distributions that come from the Neuron index only."""
-
-_OLDER_ARE_REAL = frozenset({"libneuronxla"})
-"""Real releases of these have lower numbers than their placeholder: libneuronxla was 0.5 up to SDK 2.22."""
-_TEXT = "WRONG PACKAGE"
+__all__ = ["placeholder_reason"]
 
 
 def placeholder_reason(item: Distribution) -> str:
@@ -42,23 +17,12 @@ def placeholder_reason(item: Distribution) -> str:
     Any one of three says so: the text `WRONG PACKAGE` in summary or description; a Neuron package that has
     no importable module (only known if RECORD was read); a version of its placeholder, or lower than that.
     """
-    if _TEXT in item.text:
-        return f"its description says {_TEXT!r}"
+    if said := says_placeholder(item.text):
+        return f"its description says {said!r}"
     if item.name not in NEURON_PACKAGES:
         return ""
     if item.modules is not None and not item.modules:
         return "nothing in it can be imported"
-    if _is_placeholder_version(item.name, item.version):
+    if is_placeholder_version(item.name, item.version):
         return f"{item.version} is a version of the public index's placeholder"
     return ""
-
-
-def _is_placeholder_version(name: str, version: str) -> bool:
-    known = PLACEHOLDER_VERSIONS.get(name)
-    try:
-        own = Version(version).public
-        if known is None or own == known:
-            return known is not None
-        return name not in _OLDER_ARE_REAL and Version(own) < Version(known)
-    except InvalidVersion:
-        return False

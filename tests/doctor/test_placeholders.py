@@ -3,7 +3,8 @@
 import pytest
 
 from harness.doctor.distributions import importable_modules, parse_metadata
-from harness.doctor.placeholders import PLACEHOLDER_VERSIONS, placeholder_reason
+from harness.doctor.placeholders import placeholder_reason
+from harness.placeholders import PLACEHOLDER_VERSIONS
 
 ADVICE = "WRONG PACKAGE. Please install the package from elsewhere"
 

@@ -9,9 +9,9 @@ import pytest
 
 from harness import process
 from harness.doctor import inspect, read_host
-from harness.doctor.placeholders import PLACEHOLDER_VERSIONS
 from harness.doctor.report import Line
 from harness.observed import observe
+from harness.placeholders import PLACEHOLDER_VERSIONS
 from tests.doctor.layouts import load_layout, locked_stack
 from tests.doctor.test_placeholders import PUBLISHED
 
