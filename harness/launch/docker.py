@@ -18,6 +18,7 @@ from harness.errors import InfrastructureError, UserError
 from harness.evidence import Evidence, new_session_folder
 from harness.image import docker
 from harness.image.env_file import image_reference, image_variable
+from harness.image.tail import Tail
 from harness.outcome import Outcome, RunEnd
 
 __all__ = ["Ended", "close_broken_runs", "run_in_container"]
@@ -53,14 +54,14 @@ def run_in_container(
     not there, `InfrastructureError` if no container could be started.
     """
     image = _image(root, stack)
-    folder = new_session_folder(root / "runs")
+    folder = _session_folder(root)
     name = f"trn-harness-{folder.name}-{secrets.token_hex(2)}"
     service = "recipes" if stack == "cpu" else f"recipes-{stack}"
     argv = ["docker", "compose", "--project-directory", str(root), "--file", str(root / "compose.yaml")]
     argv += ["run", "--rm", "-T", "--name", name, service]
     argv += ["run", *arguments, "--stack", stack, "--output", f"{_IN_CONTAINER}/{folder.name}"]
     log = folder / "container.log"
-    tail = _Tail(log, echo)
+    tail = Tail(log, echo)
     started(name)
     try:
         done = process.run(argv, env={**os.environ, image_variable(stack): image}, log=log, on_tick=tail.show)
@@ -71,6 +72,15 @@ def run_in_container(
         raise
     tail.show()
     return _judge(folder, done, stack)
+
+
+def _session_folder(root: Path) -> Path:
+    """Make the session's folder for the user that the container will run as: the owner of `compose.yaml`."""
+    folder = new_session_folder(root / "runs")
+    owner = (root / "compose.yaml").stat()
+    with contextlib.suppress(PermissionError):
+        os.chown(folder, owner.st_uid, owner.st_gid)
+    return folder
 
 
 def _image(root: Path, stack: str) -> str:
@@ -118,17 +128,3 @@ def _running(folder: Path) -> Iterator[Evidence]:
         outcome: dict[str, Any] = Evidence(path.parent).read(path.name) or {}
         if outcome.get("state") == "running":
             yield Evidence(path.parent)
-
-
-class _Tail:
-    """Passes the lines of a growing log on."""
-
-    def __init__(self, log: Path, echo: Callable[[str], None]) -> None:
-        self.log, self.echo, self.read = log, echo, 0
-
-    def show(self) -> None:
-        with contextlib.suppress(OSError), self.log.open(encoding="utf-8", errors="replace") as file:
-            file.seek(self.read)
-            while (line := file.readline()).endswith("\n"):
-                self.read = file.tell()
-                self.echo(line.rstrip("\n"))
