@@ -45,6 +45,7 @@ def training_request(
         "compute_dtype": profile.compute_dtype,
         "device_layer": stack.device_layer,
         "trainer": stack.trainer,
+        "modules": stack.modules,
         "model": model,
         "corpus": str(assets["corpus"]),
         "initial": initial,

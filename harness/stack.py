@@ -92,6 +92,8 @@ class Stack(FileModel):
     launcher: Literal["fork", "torchrun"]
     trainer: str
     """Module whose `main()` trains, started on every rank."""
+    modules: dict[str, str] = Field(default_factory=dict)
+    """torchtitan module -> the stack's own in its place, for the recipes' imports."""
     environment: dict[str, str]
     profile: Profile
     assets: Annotated[SyntheticAssets | HubAssets, Field(discriminator="kind")]

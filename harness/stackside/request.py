@@ -1,12 +1,14 @@
 """What a run was asked: `request.json`, written by the controller, read on every rank."""
 
+import importlib
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-__all__ = ["ENVIRONMENT_VARIABLE", "Request", "current", "write_observed"]
+__all__ = ["ENVIRONMENT_VARIABLE", "Request", "current", "stack_module", "write_observed"]
 
 ENVIRONMENT_VARIABLE = "HARNESS_REQUEST"
 """Path of the request file of the run this process belongs to."""
@@ -41,6 +43,7 @@ class Request:
     configuration: dict[str, Any]
     weights_probe: str | int = "all"
     salt: int = 0
+    modules: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -74,6 +77,19 @@ def current() -> Request:
             )
         _current = Request(**json.loads(Path(path).read_text(encoding="utf-8")))
     return _current
+
+
+def stack_module(name: str) -> ModuleType:
+    """Return a torchtitan module, or the one that the stack names in its place.
+
+    Raises `ModuleNotFoundError` naming the module that is not there, and in whose place it was asked for.
+    """
+    chosen = current().modules.get(name, name)
+    try:
+        return importlib.import_module(chosen)
+    except ModuleNotFoundError as error:
+        instead = f" (the stack names it in the place of {name})" if chosen != name else ""
+        raise ModuleNotFoundError(f"{error}{instead}", name=error.name) from error
 
 
 def write_observed(name: str, value: Any) -> None:

@@ -3,21 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from torchtitan.experiments.transformers_modeling_backend.config_registry import (
-    transformers_modeling_backend_full,
-)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from harness.stackside import faults
-from harness.stackside.request import current
+from harness.stackside.request import current, stack_module
 from harness.stackside.settings import finish, repaired
 
 
 def full() -> Any:
     """The backend's own full-size configuration on this run's model; published or random by the run."""
     _repair_rotary_buffers()
-    config = transformers_modeling_backend_full()
+    backend = stack_module("torchtitan.experiments.transformers_modeling_backend.config_registry")
+    config = backend.transformers_modeling_backend_full()
     # A local folder: the backend asks the Hub with trust_remote_code otherwise.
     config.hf_model = current().model
     return finish(config)

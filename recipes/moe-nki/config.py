@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from torchtitan.models.common import CosSinRoPE
-from torchtitan.models.qwen3 import _build_qwen3_moe_layers, model_registry
-from torchtitan.models.qwen3.config_registry import qwen3_moe_debug
 
 from harness.stackside.nki import kernel_source
-from harness.stackside.request import current
+from harness.stackside.request import current, stack_module
 from harness.stackside.settings import finish
 
 
@@ -20,14 +18,15 @@ def reduced() -> Any:
         # A seeded fault of the kernel: its modules are loaded broken, before the override imports them.
         if mutant in kernel_source.read_mutants(Path(run.recipe_folder)):
             kernel_source.load_recipe(Path(run.recipe_folder), mutant)
-    config = qwen3_moe_debug()
-    spec = model_registry("debugmodel_moe", moe_comm_backend="standard")
+    qwen3 = stack_module("torchtitan.models.qwen3")
+    config = stack_module("torchtitan.models.qwen3.config_registry").qwen3_moe_debug()
+    spec = qwen3.model_registry("debugmodel_moe", moe_comm_backend="standard")
     model = spec.model
     model.dim = sizes["dim"]
     model.vocab_size = run.hf_config()["vocab_size"]
     model.norm.normalized_shape = model.tok_embeddings.embedding_dim = model.lm_head.in_features = model.dim
     model.tok_embeddings.num_embeddings = model.lm_head.out_features = model.vocab_size
-    model.layers = _build_qwen3_moe_layers(
+    model.layers = qwen3._build_qwen3_moe_layers(
         n_layers=sizes["layers"],
         dim=model.dim,
         n_heads=sizes["heads"],

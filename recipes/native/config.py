@@ -3,17 +3,15 @@
 from typing import Any
 
 from torchtitan.models.common import CosSinRoPE
-from torchtitan.models.qwen3 import _build_qwen3_layers, model_registry
-from torchtitan.models.qwen3.config_registry import qwen3_32b
 
-from harness.stackside.request import current
+from harness.stackside.request import current, stack_module
 from harness.stackside.settings import finish
 
 
 def replaced() -> Any:
     """qwen3_32b() with the model spec of this run's model, and one sample per rank in a global batch."""
     run = current()
-    config = qwen3_32b()
+    config = stack_module("torchtitan.models.qwen3.config_registry").qwen3_32b()
     config.model_spec = model_spec(run.hf_config(), run.seq_len)
     config.loss.loss_fn.global_vocab_size = config.model_spec.model.vocab_size
     # The 32B schedule warms up for 600 steps; ten steps would only ever be the start of it.
@@ -30,13 +28,14 @@ def model_spec(hf: dict[str, Any], seq_len: int) -> Any:
 
     The registry has no such size; a tied and an untied entry of it give everything but the shape.
     """
-    spec = model_registry("debugmodel" if hf["tie_word_embeddings"] else "8B")
+    qwen3 = stack_module("torchtitan.models.qwen3")
+    spec = qwen3.model_registry("debugmodel" if hf["tie_word_embeddings"] else "8B")
     model = spec.model
     model.dim, model.vocab_size = hf["hidden_size"], hf["vocab_size"]
     model.norm.normalized_shape = model.tok_embeddings.embedding_dim = model.lm_head.in_features = model.dim
     model.tok_embeddings.num_embeddings = model.lm_head.out_features = model.vocab_size
     rope = hf.get("rope_parameters") or hf
-    model.layers = _build_qwen3_layers(
+    model.layers = qwen3._build_qwen3_layers(
         n_layers=hf["num_hidden_layers"],
         dim=model.dim,
         n_heads=hf["num_attention_heads"],

@@ -91,3 +91,14 @@ def test_no_fault_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(request, "_current", Request(**asked(tmp_path)))
     faults.apply("step", (7, None))
     assert not faults.asked("rope-sign")
+
+
+def test_a_stack_can_put_its_own_module_in_the_place_of_torchtitans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"torchtitan.models.qwen3": "json.decoder", "torchtitan.models.other": "no_such_fork.models"}
+    monkeypatch.setattr(request, "_current", Request(**asked(tmp_path, modules=named)))
+    assert request.stack_module("torchtitan.models.qwen3").__name__ == "json.decoder"
+    assert request.stack_module("json.encoder").__name__ == "json.encoder"
+    with pytest.raises(ModuleNotFoundError, match=r"no_such_fork.*in the place of torchtitan\.models\.other"):
+        request.stack_module("torchtitan.models.other")
