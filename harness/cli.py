@@ -102,6 +102,7 @@ def list_command(context: click.Context, stack: str, as_json: bool) -> None:
     metavar="FOLDER",
     help="Evidence folder (default: runs/<id>).",
 )
+@click.option("--container", is_flag=True, help="In a container of the stack's image (see `harness build`).")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML there.")
 @click.option(
     "--fault",
@@ -119,16 +120,44 @@ def run(
     runs: tuple[str, ...],
     launcher: str | None,
     output: Path | None,
+    container: bool,
     junit: Path | None,
     faults: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run recipes (all by default) and judge every check of every run."""
+    if container:
+        if output or junit or as_json:
+            raise click.UsageError(
+                "--container writes its evidence to runs/<id>: no --output, --junit or --json."
+            )
+        context.exit(_run_in_container(_root(context), stack, recipes, runs, launcher, faults))
     from harness.front import run_recipes
     from harness.workflow import Settings
 
     settings = Settings(_root(context), stack, launcher, output, faults)
     context.exit(run_recipes(settings, recipes, runs, junit, as_json=as_json))
+
+
+def _run_in_container(
+    root: Path,
+    stack: str,
+    recipes: tuple[str, ...],
+    runs: tuple[str, ...],
+    launcher: str | None,
+    faults: tuple[str, ...],
+) -> int:
+    from harness.launch.docker import run_in_container
+    from harness.stack import load_stack
+
+    load_stack(root, stack).require_resolved()
+    arguments = [*recipes, *(f"--run={name}" for name in runs), *(f"--fault={name}" for name in faults)]
+    if launcher:
+        arguments.append(f"--launcher={launcher}")
+    ended = run_in_container(root, stack, arguments, echo=click.echo)
+    if ended.message:
+        click.echo(f"harness: {ended.message}", err=True)
+    return ended.exit_code
 
 
 @cli.command()
@@ -320,6 +349,45 @@ def diff(context: click.Context, one: str, other: str, as_json: bool) -> None:
     from harness.lock.front import run_diff
 
     context.exit(run_diff(_root(context), one, other, as_json=as_json, echo=click.echo))
+
+
+@cli.command()
+@click.argument("stack", metavar="STACK")
+@click.option("--base", metavar="IMAGE", help="Base image instead of the stack's own.")
+@click.option("--allow-local-base", is_flag=True, help="Take a base without digest; the image says so.")
+@click.option("--tag", metavar="NAME", help="Name of the image on this machine.")
+@click.option("--compare", is_flag=True, help="Build twice and say what differs in content.")
+@_json_option
+@click.pass_context
+def build(
+    context: click.Context,
+    stack: str,
+    base: str | None,
+    allow_local_base: bool,
+    tag: str | None,
+    compare: bool,
+    as_json: bool,
+) -> None:
+    """Build a stack's image, verified inside against its lock."""
+    from harness.image.front import run_build
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    root = _root(context)
+    context.exit(
+        run_build(
+            root,
+            stack,
+            base,
+            allow_local_base,
+            tag,
+            compare=compare,
+            as_json=as_json,
+            echo=click.echo,
+            say=say,
+        )
+    )
 
 
 def _terminated(*_: object) -> None:

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Every test: the controller's, then what runs inside the stack with the stack's own packages, then the
-# recipes for real. All three run even if one fails; arguments go to the first.
+# recipes for real, then images in a real Docker engine (found, or a private one that is stopped at the end).
+# All of them run even if one fails; arguments go to the first.
 set -uo pipefail
 bin=.venv/bin
 failed=0
 
 echo "== controller"
-$bin/python -m pytest -m "not recipes" "$@" || failed=1
+$bin/python -m pytest -m "not recipes and not docker" "$@" || failed=1
 
 echo "== inside the cpu stack"
 cache=${HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/trn-harness}
@@ -16,5 +17,13 @@ env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=. PYTHONPYCACHEPREFIX="$cache/bytecode
 
 echo "== recipes"
 $bin/python -m pytest -m recipes || failed=1
+
+echo "== images"
+engine=$(scripts/docker-engine.sh start) || exit 3
+eval "$engine"
+if [ -n "${HARNESS_ENGINE_STARTED:-}" ]; then
+  trap 'scripts/docker-engine.sh stop' EXIT
+fi
+$bin/python -m pytest -m docker || failed=1
 
 exit $failed

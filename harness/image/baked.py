@@ -47,9 +47,9 @@ class BakedImage:
                 )
 
 
-def baked(home: Path = _HOME) -> BakedImage | None:
-    """Return the image's record, None outside an image."""
-    path = home / "image.json"
+def baked(home: Path | None = None) -> BakedImage | None:
+    """Return the image's record, None outside an image. `home` is where the build put it."""
+    path = (home or _HOME) / "image.json"
     if not path.is_file():
         return None
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def baked(home: Path = _HOME) -> BakedImage | None:
     )
 
 
-def observed_image(home: Path = _HOME) -> dict[str, Any] | None:
+def observed_image(home: Path | None = None) -> dict[str, Any] | None:
     """Return what a run's evidence says of its image, None outside one.
 
     `digest` is the image's own, as whoever started the container passed it on (`HARNESS_IMAGE`); a
@@ -69,7 +69,7 @@ def observed_image(home: Path = _HOME) -> dict[str, Any] | None:
         return None
     reference = os.environ.get("HARNESS_IMAGE", "")
     start = reference.find(_DIGEST)
-    labels = home / "labels.json"
+    labels = (home or _HOME) / "labels.json"
     return {
         "reference": reference or None,
         "digest": reference[start:] if start >= 0 else None,
