@@ -6,6 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # Another recipe (this file) is another image.
 name=trn-harness-test-base:$(sha256sum "$here/test-base-image.sh" | cut -c1-12)
 
+docker version >/dev/null || exit 3
 if docker image inspect "$name" >/dev/null 2>&1; then
   echo "$name"
   exit

@@ -245,7 +245,7 @@ def _pip_setting(key: str) -> str:
 def _announce(say: Say) -> Callable[[str], None]:
     def line(text: str) -> None:
         if match := _STEP.match(text):
-            say(f"step {match['position']}: {match['text'].split('/')[-1]}")
+            say(f"step {match['position']}: {re.sub(r'--mount=[^ ]+ +', '', match['text'])}")
 
     return line
 

@@ -48,7 +48,7 @@ def run_in_container(
 ) -> Ended:
     """Run `harness run ARGUMENTS` in a container of `stack`'s image and return how it ended.
 
-    Its output goes to `echo` line by line and into the session's folder; `started` gets the container's
+    Its output goes to `echo` line by line and into the session's folder, JUnit XML too; `started` gets the container's
     name beforehand. The exit code is the session's own, or 3 if the container did not end by itself: then
     every unfinished run's evidence is closed as broken by infrastructure. Raises `UserError` if the image is
     not there, `InfrastructureError` if no container could be started.
@@ -59,7 +59,8 @@ def run_in_container(
     service = "recipes" if stack == "cpu" else f"recipes-{stack}"
     argv = ["docker", "compose", "--project-directory", str(root), "--file", str(root / "compose.yaml")]
     argv += ["run", "--rm", "-T", "--name", name, service]
-    argv += ["run", *arguments, "--stack", stack, "--output", f"{_IN_CONTAINER}/{folder.name}"]
+    inside = f"{_IN_CONTAINER}/{folder.name}"
+    argv += ["run", *arguments, "--stack", stack, "--junit", f"{inside}/junit.xml", "--output", inside]
     log = folder / "container.log"
     tail = Tail(log, echo)
     started(name)

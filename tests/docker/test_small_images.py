@@ -3,14 +3,16 @@
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import process
 from harness.errors import HarnessError, UserError
-from harness.image.build import Request, compare_builds
+from harness.image.build import Request, build_image, compare_builds
 from harness.image.content import compare
+from harness.pins import SourcePin
 from tests.conftest import ROOT
 from tests.docker.conftest import PROJECT, build
 
@@ -28,16 +30,16 @@ def lock_of(*names: str) -> str:
 
 @pytest.fixture
 def base_with(base: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Makes a base that carries further distributions, by name: version and what else METADATA says."""
+    """Makes a base that carries further distributions, by name: version, more of METADATA, the module."""
     made: list[str] = []
 
-    def image(**distributions: tuple[str, str]) -> str:
+    def image(**distributions: tuple[str, ...]) -> str:
         folder = tmp_path / f"base-{len(made)}"
-        for module, (version, more) in distributions.items():
+        for module, (version, more, *content) in distributions.items():
             info = folder / f"{module}-{version}.dist-info"
             info.mkdir(parents=True)
             (folder / module).mkdir()
-            (folder / module / "__init__.py").write_text(f"__version__ = {version!r}\n")
+            (folder / module / "__init__.py").write_text("".join(content))
             name = module.replace("_", "-")
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}")
             (info / "RECORD").write_text(
@@ -111,6 +113,45 @@ def test_a_missing_dependency_and_an_unsuitable_one_fail_the_build(
         # rich needs markdown-it-py and pygments.
         build(small(lock_of("einops", "rich"), base=base))
     assert "rich 15.0.0 requires markdown-it-py, which is not installed" in str(caught.value)
+
+
+@pytest.fixture
+def titan(tmp_path: Path) -> Path:
+    """The files of a pinned commit: a package with one module."""
+    folder = tmp_path / "titan"
+    (folder / "titan").mkdir(parents=True)
+    (folder / "titan" / "__init__.py").write_text("pinned = True\n")
+    project = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+    project += '[project]\nname = "titan"\nversion = "1.0+fork"\n[tool.setuptools]\npackages = ["titan"]\n'
+    (folder / "pyproject.toml").write_text(project)
+    return folder
+
+
+@pytest.mark.parametrize("base_has", ["nothing", "the commit", "something else"])
+def test_a_pinned_commit_is_installed_kept_or_refused(
+    small: Small, base_with: Callable[..., str], base: str, titan: Path, base_has: str
+) -> None:
+    content = "pinned = True\n" if base_has == "the commit" else "pinned = False\n"
+    chosen = base if base_has == "nothing" else base_with(titan=("1.0+fork", "", content))
+    request = small(lock_of("setuptools"), base=chosen)
+    pin = SourcePin(
+        version="1.0+fork",
+        repository="https://example.test/titan",
+        ref="v1",
+        commit="a" * 40,
+        tree=f"sha256:{'b' * 64}",
+    )
+    stack = request.stack.model_copy(update={"sources": {"titan": pin}})
+    request = replace(request, stack=stack)
+    if base_has == "something else":
+        with pytest.raises(
+            UserError, match=r"base\.source: titan 1\.0\+fork in the base: .* is no file of commit"
+        ):
+            build_image(request, fetch=lambda name, pin: titan)
+        return
+    built = build_image(request, fetch=lambda name, pin: titan)
+    where = inside(built.id, "import titan; print(titan.pinned, titan.__file__)")
+    assert where.startswith("True " + (SITE if base_has == "the commit" else "/opt/stack"))
 
 
 def test_a_wrong_hash_fails_the_build_and_names_the_package(small: Small) -> None:

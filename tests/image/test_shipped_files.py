@@ -67,7 +67,7 @@ def test_the_self_hosted_workflow_is_guarded(root: Path) -> None:
     assert recipe["needs"] == "doctor"
     assert recipe["strategy"]["max-parallel"] == 1
     text = str(recipe["steps"])
-    for part in ("--launcher docker", "--junit", "GITHUB_STEP_SUMMARY", "upload-artifact"):
+    for part in ("--stack trn2 --container", "GITHUB_STEP_SUMMARY", "upload-artifact"):
         assert part in text
 
 

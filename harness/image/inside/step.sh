@@ -41,6 +41,15 @@ step() { # module, with the Python given first
   PYTHONPATH=$steps${PYTHONPATH:+:$PYTHONPATH} "$python" -B -m "harness.image.inside.$module" "$@"
 }
 
+# uv notes times beside what it builds from a folder; two builds would differ by nothing else.
+forget_times() { # site-packages
+  for note in "$1"/*.dist-info/uv_cache.json; do
+    [ -f "$note" ] || continue
+    rm "$note"
+    sed -i '/uv_cache\.json/d' "${note%/*}/RECORD"
+  done
+}
+
 case $1 in
 tools)
   python=$(base_python)
@@ -61,9 +70,14 @@ stack)
   done
   for source in "$home"/install/source-*.path; do
     [ -s "$source" ] || continue
-    "$uv" pip install --quiet --no-deps --no-build-isolation --python $stack/bin/python "$(cat "$source")"
+    # Building writes into the tree: a copy is built, with the build tools that the lock brought.
+    rm -rf /tmp/source
+    cp -R "$(cat "$source")" /tmp/source
+    "$uv" pip install --quiet --no-deps --no-build-isolation --no-index --no-cache --python $stack/bin/python /tmp/source
+    rm -rf /tmp/source
   done
-  site=$("$stack/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  site=$("$stack/bin/python" -B -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  forget_times "$site"
   [ ! -s $home/install/base.pth ] || cp $home/install/base.pth "$site/harness-base.pth"
   step $stack/bin/python verify --home $home
   ;;
@@ -77,11 +91,7 @@ controller)
 harness)
   cd /project
   "$uv" pip install --quiet --offline --no-cache --python "$venv/bin/python" --no-deps --no-build-isolation --editable .
-  # uv notes times there, and two builds would differ by nothing else.
-  for info in "$venv"/lib/python3*/site-packages/trn_harness-*.dist-info; do
-    rm "$info/uv_cache.json"
-    sed -i '/uv_cache\.json/d' "$info/RECORD"
-  done
+  forget_times "$("$venv/bin/python" -B -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
   ln -s "$venv/bin/harness" $home/bin/harness
   for program in entrypoint run-tests; do
     cp /project/harness/image/$program.sh $home/bin/$program
