@@ -5,29 +5,32 @@ would otherwise also download everything again. Then the cpu image is built a se
 layer, and both are compared by content. Needs a Docker engine (scripts/docker-engine.sh) and 30 GB of disk.
 """
 
-import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from harness.image.build import Built, Request, build_image, compare_builds
 from harness.image.context import FILES, FOLDERS
 from harness.stack import load_stack
 
-__all__ = ["run"]
+__all__ = ["measure", "run"]
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "scripts" / "docker-engine.sh"
 TARGET_SECONDS = 15.0
 
 
 def run() -> None:
+    """Measure with an engine: the one that runs, or a private one that is stopped afterwards."""
+    argv = [sys.executable, "-c", "from benchmarks.image import measure; measure()"]
+    subprocess.run([str(ROOT / "scripts" / "docker-engine.sh"), "run", *argv], check=True, cwd=ROOT)
+
+
+def measure() -> None:
     """Print how long a rebuild takes after a recipe was edited, in both layouts, and what two builds share."""
-    with _engine(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [str(ROOT / "scripts" / "test-base-image.sh")], check=True, capture_output=True, text=True
         )
@@ -78,22 +81,6 @@ def _in_one_layer(dockerfile: str) -> str:
 def _installed(built: Built) -> str:
     ran = [step.text.split()[-1] for step in built.steps if step.text.startswith("RUN") and not step.cached]
     return f"{len(ran)} installing steps ran"
-
-
-@contextmanager
-def _engine() -> Iterator[None]:
-    done = subprocess.run([str(SCRIPT), "start"], check=True, capture_output=True, text=True)
-    variables = dict(re.findall(r"^export (\w+)='?([^'\n]*)'?$", done.stdout, re.MULTILINE))
-    started = variables.pop("HARNESS_ENGINE_STARTED", "")
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        if started:
-            subprocess.run([str(SCRIPT), "stop"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # A Docker engine for the tests: the one that runs, or a private one on a socket and data folder of its own.
 #
-#   scripts/docker-engine.sh start     finds or starts one; prints `export` lines to be evaluated, with
-#                                      HARNESS_ENGINE_STARTED=1 if it was started now
-#   scripts/docker-engine.sh stop      stops what `start` started, by its process id; touches no other engine
-#   scripts/docker-engine.sh clean     stops, and removes the private engine's images, volumes and caches
+#   scripts/docker-engine.sh run COMMAND...   runs a command with an engine; one that was started for it is
+#                                             stopped when nobody uses it any more
+#   scripts/docker-engine.sh start            the same for a shell: finds or starts one that stays, and prints
+#                                             `export` lines to be evaluated
+#   scripts/docker-engine.sh stop             stops the private engine by its process id; touches no other one
+#   scripts/docker-engine.sh clean            stops it, and removes its images, volumes and caches
 #
 # Needs root and Debian's packages to install an engine; with a running engine that has BuildKit and compose
 # it needs neither. Everything of it lies in $HARNESS_ENGINE (default: <cache>/docker).
 set -euo pipefail
+shopt -s inherit_errexit
 here=$(cd "$(dirname "$0")" && pwd)
 state=${HARNESS_ENGINE:-${HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/trn-harness}/docker}
 # A socket's path must be short: the system allows about a hundred characters.
 socket=${TMPDIR:-/tmp}/trn-harness-docker.$(id -u).sock
 pid_file=$state/dockerd.pid
+stays=$state/stays
+users=$state/users.lock
 
 say() { echo "docker-engine: $*" >&2; }
 
@@ -61,7 +66,16 @@ client() {
   echo "export DOCKER_CONFIG='$DOCKER_CONFIG'"
 }
 
-start() {
+# Two at once would both find no engine.
+find_or_start() {
+  mkdir -p "$state"
+  (
+    flock 8
+    find_or_start_alone
+  ) 8> "$state/starting.lock"
+}
+
+find_or_start_alone() {
   if docker version >/dev/null 2>&1; then
     client
     return
@@ -79,7 +93,7 @@ start() {
     mkdir -p "$state/data" "$state/exec"
     rm -f "$socket" "$pid_file"
     setsid nohup dockerd --host "$DOCKER_HOST" --data-root "$state/data" --exec-root "$state/exec" \
-      --pidfile "$pid_file" --log-level warn > "$state/dockerd.log" 2>&1 < /dev/null &
+      --pidfile "$pid_file" --log-level warn > "$state/dockerd.log" 2>&1 < /dev/null 8>&- 9>&- &
     for _ in $(seq 100); do
       docker version >/dev/null 2>&1 && break
       sleep 0.3
@@ -89,9 +103,24 @@ start() {
       tail -5 "$state/dockerd.log" >&2
       exit 3
     }
-    echo "export HARNESS_ENGINE_STARTED=1"
   fi
   echo "export DOCKER_HOST='$DOCKER_HOST'"
+}
+
+# Every user holds a shared lock on one file; whoever can have it alone at the end was the last.
+run() {
+  local engine code=0
+  mkdir -p "$state"
+  exec 9> "$users"
+  flock --shared 9
+  engine=$(find_or_start)
+  eval "$engine"
+  "$@" 9>&- || code=$?
+  flock --unlock 9
+  if [ -s "$pid_file" ] && [ ! -e "$stays" ] && flock --exclusive --nonblock 9; then
+    stop
+  fi
+  return $code
 }
 
 stop() {
@@ -109,11 +138,18 @@ stop() {
       sleep 0.1
     done
   fi
-  rm -f "$pid_file" "$socket"
+  rm -f "$pid_file" "$socket" "$stays"
 }
 
 case ${1:-} in
-start) start ;;
+run)
+  shift
+  run "$@"
+  ;;
+start)
+  find_or_start
+  [ ! -s "$pid_file" ] || touch "$stays"
+  ;;
 stop) stop ;;
 clean)
   stop

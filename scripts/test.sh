@@ -19,11 +19,6 @@ echo "== recipes"
 $bin/python -m pytest -m recipes || failed=1
 
 echo "== images"
-engine=$(scripts/docker-engine.sh start) || exit 3
-eval "$engine"
-if [ -n "${HARNESS_ENGINE_STARTED:-}" ]; then
-  trap 'scripts/docker-engine.sh stop' EXIT
-fi
-$bin/python -m pytest -m docker || failed=1
+scripts/docker-engine.sh run $bin/python -m pytest -m docker || failed=1
 
 exit $failed

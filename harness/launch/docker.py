@@ -60,7 +60,7 @@ def run_in_container(
     argv = ["docker", "compose", "--project-directory", str(root), "--file", str(root / "compose.yaml")]
     argv += ["run", "--rm", "-T", "--name", name, service]
     inside = f"{_IN_CONTAINER}/{folder.name}"
-    argv += ["run", *arguments, "--stack", stack, "--junit", f"{inside}/junit.xml", "--output", inside]
+    argv += ["run", *arguments, "--stack", stack, "--output", inside, "--junit", f"{inside}/junit.xml"]
     log = folder / "container.log"
     tail = Tail(log, echo)
     started(name)

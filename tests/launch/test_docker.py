@@ -104,7 +104,9 @@ def test_the_image_is_named_by_its_digest(project: Path, fake_docker: FakeDocker
     run(project, "--run", "random-init")
     call = fake_docker.calls_of("compose")[0]
     assert call[call.index("recipes") :][:5] == ["recipes", "run", "native", "--run", "random-init"]
-    assert re.fullmatch(r"/project/runs/[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", call[-1])
+    folder = call[call.index("--output") + 1]
+    assert re.fullmatch(r"/project/runs/[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", folder)
+    assert call[call.index("--junit") + 1] == f"{folder}/junit.xml"
 
 
 def test_no_image_says_how_to_get_one(tmp_path: Path, fake_docker: FakeDocker) -> None:
