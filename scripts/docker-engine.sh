@@ -14,8 +14,8 @@ set -euo pipefail
 shopt -s inherit_errexit
 here=$(cd "$(dirname "$0")" && pwd)
 state=${HARNESS_ENGINE:-${HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/trn-harness}/docker}
-# A socket's path must be short: the system allows about a hundred characters.
-socket=${TMPDIR:-/tmp}/trn-harness-docker.$(id -u).sock
+# A socket's path must be short (the system allows about a hundred characters), and every state has its own.
+socket=/tmp/trn-harness-docker.$(printf %s "$state" | sha256sum | cut -c1-12).sock
 pid_file=$state/dockerd.pid
 stays=$state/stays
 users=$state/users.lock

@@ -42,6 +42,10 @@ def wait_for(condition, seconds: float) -> bool:  # type: ignore[no-untyped-def]
     return False
 
 
+def foreground() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("launcher", ["fork", "torchrun"])
 def test_an_interrupt_leaves_readable_evidence_and_no_children(
@@ -50,7 +54,9 @@ def test_an_interrupt_leaves_readable_evidence_and_no_children(
     output = tmp_path / "evidence"
     argv = [str(Path(sys.executable).with_name("harness")), "-C", str(ROOT), "run", "native"]
     argv += ["--run", "published-weights", "--output", str(output), "--launcher", launcher, "--json"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A foreground program: what starts the tests may have been put into the background, where Ctrl-C is ignored.
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(argv, preexec_fn=foreground, **options) as process:  # type: ignore[call-overload]
         folder = output / "native" / "published-weights"
         metrics = folder / "observed" / "metrics.jsonl"
         assert wait_for(lambda: metrics.exists() and metrics.read_text(), 120), "the run did not start"
