@@ -10,7 +10,6 @@ Request: {"model", "corpus", "mask", "ranks", "seq_len", "local_batch_size", "st
 "schedule", "max_norm", "train", "export", "output"}; see `Request`.
 """
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,8 @@ import transformers
 from transformers import PreTrainedModel
 
 from harness.stackside.packing import Batch, batches, read_corpus
-from harness.stackside.reload import finite, holds_experts, load_pretrained, read_export, write_record
+from harness.stackside.records import run_request, write_record
+from harness.stackside.reload import finite, holds_experts, load_pretrained, read_export
 
 __all__ = ["Request", "learning_rate_factor", "main", "mask_of", "run"]
 
@@ -98,7 +98,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         "export": _compare_export(asked, model) if asked.export and asked.train else None,
     }
     _require_plain_transformers()
-    write_record(asked.output, record)
+    if asked.output is not None:
+        write_record(Path(asked.output), record)
     return record
 
 
@@ -252,9 +253,7 @@ def _largest_difference(a: torch.Tensor, b: torch.Tensor) -> float | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the request in the file named on the command line; return the exit status."""
-    (path,) = sys.argv[1:] if arguments is None else arguments
-    run(json.loads(Path(path).read_text(encoding="utf-8")))
-    return 0
+    return run_request("harness.stackside.reference", run, arguments)
 
 
 if __name__ == "__main__":

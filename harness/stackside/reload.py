@@ -13,7 +13,6 @@ converts while loading: there raw names cannot be compared and `from_pretrained`
 import contextlib
 import json
 import math
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -27,6 +26,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from harness.stackside.digests import tensor_sha256
+from harness.stackside.records import run_request, write_record
 
 __all__ = [
     "INDEX",
@@ -36,7 +36,6 @@ __all__ = [
     "main",
     "read_export",
     "run",
-    "write_record",
 ]
 
 INDEX = "model.safetensors.index.json"
@@ -76,7 +75,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         "norm_weights_constant": _norms_constant(tensors),
         "compared_to": str(request["trained_logits"] if trained else source),
     }
-    write_record(request.get("output"), record)
+    if request.get("output"):
+        write_record(Path(request["output"]), record)
     return record
 
 
@@ -222,22 +222,9 @@ def _norms_constant(tensors: dict[str, torch.Tensor]) -> bool | None:
     return all(bool((norm == norm[0]).all()) for norm in norms) if norms else None
 
 
-def write_record(path: str | None, record: dict[str, Any]) -> None:
-    """Write `record` as JSON to `path`, whole or not at all; nothing if `path` is None."""
-    if path is None:
-        return
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.write_text(json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(target)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the request in the file named on the command line; return the exit status."""
-    (path,) = sys.argv[1:] if arguments is None else arguments
-    run(json.loads(Path(path).read_text(encoding="utf-8")))
-    return 0
+    return run_request("harness.stackside.reload", run, arguments)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from harness.stackside.records import write_record
+
 __all__ = ["ENVIRONMENT_VARIABLE", "Request", "current", "stack_module", "write_observed"]
 
 ENVIRONMENT_VARIABLE = "HARNESS_REQUEST"
@@ -94,8 +96,4 @@ def stack_module(name: str) -> ModuleType:
 
 def write_observed(name: str, value: Any) -> None:
     """Write `observed/<name>` as JSON, whole or not at all."""
-    path = current().observed / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_record(current().observed / name, value, allow_nan=True)

@@ -23,7 +23,6 @@ A comparison is what `compare.compare` returns (plus `rounding_ratio` in cases),
 `ledger.Launch.to_json` returns.
 """
 
-import json
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +32,7 @@ import torch
 
 from harness.stackside.nki import kernel_source, probe_parts, registry
 from harness.stackside.nki.resolver import resolve
+from harness.stackside.records import run_request, write_record
 
 __all__ = ["main", "run"]
 
@@ -66,22 +66,15 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         "gradients": [probe_parts.gradients(op, lnc, device) for lnc in cores],
     }
     if request.get("output"):
-        output = Path(request["output"])
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", "utf-8")
+        write_record(Path(request["output"]), record)
     return record
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the probe for the request file named on the command line; return 0, or 2 for a wrong call."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if len(given) != 1:
-        print("usage: python -m harness.stackside.nki.probe REQUEST.json", file=sys.stderr)
-        return 2
     # The tensors are small: more threads would only wait for each other.
     torch.set_num_threads(1)
-    run(json.loads(Path(given[0]).read_text("utf-8")))
-    return 0
+    return run_request("harness.stackside.nki.probe", run, arguments)
 
 
 def _versions() -> dict[str, str]:
